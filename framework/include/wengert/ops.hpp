@@ -1,0 +1,139 @@
+#pragma once
+/// Operations. Each checks its arguments, computes on the backend of its operands and, under a Tape, records its derivative.
+///
+/// Common to all: operands must share one backend (BackendError names both) and one floating type (DTypeError); shapes that
+/// do not fit throw ShapeError; nothing has changed after a throw. Axes may be negative. Results own their memory unless
+/// the comment says that they share it. Gradients always have the operand's shape.
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+
+#include "wengert/tensor.hpp"
+
+namespace wengert {
+
+// --- Embedding and dropout (ops/embedding.cpp, ops/dropout.cpp) ---
+
+struct EmbeddingOptions {
+  /// A row whose gradient is exactly zero. The lookup itself treats it like any other row.
+  std::optional<std::int64_t> padding_idx{};
+};
+/// weight (rows, d) at ids (...), int32 or int64 -> (..., d). The gradient of a leaf table is row-sparse.
+/// Throws IndexError for an id outside [0, rows): `embedding: id 50257 at [3, 17] is outside [0, 50257)`.
+Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingOptions& options = {});
+
+/// In training, drops each element with probability p (realised to 2^-16) and multiplies the others by 1 / (1 - p). A dropped
+/// element is 0 whatever it was. Returns x itself when training is false or p is 0. Throws ValueError for p outside [0, 1].
+/// Draws 16 bits an element from `default_generator()`.
+Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
+
+struct EmbedDropoutOptions {
+  double p = 0.0;
+  bool training = true;
+  std::optional<std::int64_t> padding_idx{};  ///< as in EmbeddingOptions, for the token table
+  std::int64_t offset = 0;                    ///< position of the first token
+  Tensor position_ids{};                      ///< (T) or (B, T); wins over `offset`
+};
+/// dropout(tokens[ids] + positions[offset .. offset + T], p) in one pass: tokens (V, d), positions (L, d), ids (T) or (B, T)
+/// -> (..., T, d). The same bits as embedding + embedding + add + dropout. Throws IndexError when offset + T > L.
+Tensor embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids, const EmbedDropoutOptions& options = {});
+
+// --- Arithmetic with NumPy's broadcasting (ops/arithmetic.cpp) ---
+
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor add(const Tensor& a, double s);
+Tensor sub(const Tensor& a, double s);
+Tensor sub(double s, const Tensor& b);
+Tensor mul(const Tensor& a, double s);
+Tensor div(const Tensor& a, double s);
+Tensor div(double s, const Tensor& b);
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator+(const Tensor& a, double s) { return add(a, s); }
+inline Tensor operator+(double s, const Tensor& b) { return add(b, s); }
+inline Tensor operator-(const Tensor& a, double s) { return sub(a, s); }
+inline Tensor operator-(double s, const Tensor& b) { return sub(s, b); }
+inline Tensor operator*(const Tensor& a, double s) { return mul(a, s); }
+inline Tensor operator*(double s, const Tensor& b) { return mul(b, s); }
+inline Tensor operator/(const Tensor& a, double s) { return div(a, s); }
+inline Tensor operator/(double s, const Tensor& b) { return div(s, b); }
+
+// --- Element by element (ops/elementwise.cpp) ---
+
+Tensor neg(const Tensor& x);
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+Tensor square(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor tanh(const Tensor& x);
+/// max(x, 0); the derivative at 0 is 0.
+Tensor relu(const Tensor& x);
+
+// --- Reductions (ops/reduction.cpp). Without an axis: over all elements, to a scalar. ---
+
+/// The sum of nothing is 0.
+Tensor sum(const Tensor& x);
+Tensor sum(const Tensor& x, std::int64_t axis, bool keepdim = false);
+/// The mean of nothing is NaN.
+Tensor mean(const Tensor& x);
+Tensor mean(const Tensor& x, std::int64_t axis, bool keepdim = false);
+/// Equal maxima share the gradient evenly. Throws ShapeError over an empty axis. NaN wins.
+Tensor max(const Tensor& x);
+Tensor max(const Tensor& x, std::int64_t axis, bool keepdim = false);
+/// Index of the first maximum, int64, not differentiable. Without an axis: into the flattened tensor.
+Tensor argmax(const Tensor& x);
+Tensor argmax(const Tensor& x, std::int64_t axis, bool keepdim = false);
+
+// --- Shape (ops/shape.cpp). Integer tensors are allowed. ---
+
+/// Same elements, other shape; one extent may be -1. Shares the memory of x.
+Tensor reshape(const Tensor& x, std::initializer_list<std::int64_t> extents);
+Tensor reshape(const Tensor& x, const Shape& shape);
+/// Exchanges two axes.
+Tensor transpose(const Tensor& x, std::int64_t axis0, std::int64_t axis1);
+/// Axis i of the result is axis axes[i] of x.
+Tensor permute(const Tensor& x, std::initializer_list<std::int64_t> axes);
+Tensor permute(const Tensor& x, std::span<const std::int64_t> axes);
+/// Elements [start, stop) of one axis, by Python's rules: negative bounds count from the end, bounds outside are clamped.
+Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::optional<std::int64_t> stop = {});
+/// Joins along an existing axis; all other extents must be equal.
+Tensor concat(std::initializer_list<Tensor> tensors, std::int64_t axis = 0);
+Tensor concat(std::span<const Tensor> tensors, std::int64_t axis = 0);
+/// Repeats extents of 1 (and adds axes in front) up to `shape`.
+Tensor broadcast_to(const Tensor& x, const Shape& shape);
+
+// --- Linear algebra (ops/linear.cpp) ---
+
+/// (..., m, k) (..., k, n) -> (..., m, n) with broadcast leading axes; vectors as in NumPy's matmul.
+Tensor matmul(const Tensor& a, const Tensor& b);
+/// x (..., in) weight (out, in)^T + bias (out) -> (..., out). An undefined bias adds nothing.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+// --- Losses and softmax (ops/loss.cpp) ---
+
+Tensor softmax(const Tensor& x, std::int64_t axis = -1);
+Tensor log_softmax(const Tensor& x, std::int64_t axis = -1);
+
+enum class Reduction : std::uint8_t { none, sum, mean };
+
+struct CrossEntropyOptions {
+  std::int64_t ignore_index = -100;  ///< rows with this label: loss 0, gradient exactly 0, not counted in the mean
+  Reduction reduction = Reduction::mean;
+};
+/// Mean over the rows of log sum exp(logits) - logits[label]; logits (..., C), labels (...) int32 or int64.
+/// The mean over no rows (all ignored, or none there) is 0 with zero gradients. Throws IndexError for any other label
+/// outside [0, C).
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options = {});
+/// Mean of (input - target)^2; the shapes must be equal. The mean of nothing is NaN.
+Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
+
+}  // namespace wengert

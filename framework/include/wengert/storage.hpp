@@ -1,0 +1,115 @@
+#pragma once
+/// Memory spaces, their caching allocator, and Storage: the counted block of bytes behind a tensor.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "wengert/detail/ref.hpp"
+
+namespace wengert {
+
+/// What a memory's caching allocator has done so far. Byte counts are of whole blocks.
+struct MemoryStats {
+  std::int64_t in_use = 0;       ///< bytes held by tensors now
+  std::int64_t peak_in_use = 0;  ///< the largest `in_use` since the start or the last `reset_peak`
+  std::int64_t reserved = 0;     ///< bytes obtained from the system: in use or cached
+  std::int64_t requests = 0;     ///< allocations asked for
+  std::int64_t system_calls = 0; ///< allocations that the cache could not serve
+};
+
+/// A memory space: where the bytes of a tensor lie and how they get there. CPU backends share `host_memory()`.
+/// The base class caches released blocks by size class (eight classes to each power of two), so that a program that
+/// repeats itself stops asking the system. Thread-safe.
+class Memory {
+ public:
+  struct Block {
+    void* data = nullptr;
+    std::size_t capacity = 0;
+  };
+
+  explicit Memory(const char* name);
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  virtual ~Memory();
+
+  const char* name() const { return name_; }
+  /// True when a pointer into this memory may be dereferenced by ordinary code.
+  virtual bool host_visible() const = 0;
+
+  /// At least `bytes` bytes, aligned to 64; no block for 0 bytes. The content is arbitrary.
+  Block allocate(std::size_t bytes);
+  /// Returns a block to the cache.
+  void release(Block block) noexcept;
+  /// Gives every cached block back to the system.
+  void release_cached();
+  MemoryStats stats() const;
+  void reset_peak();
+
+  /// Copies between this memory and the host, complete on return; and within this memory, in the order of its kernels.
+  virtual void upload(void* to, const void* host, std::size_t bytes) = 0;
+  virtual void download(void* host, const void* from, std::size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+
+ protected:
+  /// From and to the system. `system_allocate` throws BackendError when it cannot.
+  virtual void* system_allocate(std::size_t bytes) = 0;
+  virtual void system_release(void* data, std::size_t bytes) noexcept = 0;
+
+ private:
+  struct Cache;
+  const char* name_;
+  Cache* cache_;
+};
+
+/// The memory that all CPU backends share. Lives as long as the process.
+Memory& host_memory();
+
+/// Smallest and largest value of an integer tensor. Empty: smallest > largest.
+struct IdRange {
+  std::int64_t smallest = INT64_MAX;
+  std::int64_t largest = INT64_MIN;
+  bool within(std::int64_t rows) const { return smallest > largest || (smallest >= 0 && largest < rows); }
+};
+
+/// A counted block of bytes in one memory. Every read and every write goes through `read` and `write`: a write raises the
+/// version, which is how the tape notices that a value it saved has changed, and forgets the cached id range.
+class Storage : public detail::Counted {
+ public:
+  static detail::Ref<Storage> make(Memory& memory, std::size_t bytes);
+  /// Memory that somebody else owns and keeps alive.
+  static detail::Ref<Storage> borrow(Memory& memory, void* data, std::size_t bytes);
+  static void destroy(Storage* storage) noexcept;
+
+  const void* read() const { return block_.data; }
+  void* write() {
+    ++version_;
+    id_range_.reset();
+    return block_.data;
+  }
+
+  std::uint64_t version() const { return version_; }
+  /// Counts as a write without being one: for memory that is changed through a pointer obtained earlier.
+  void touch() { write(); }
+
+  std::size_t bytes() const { return bytes_; }
+  Memory& memory() const { return *memory_; }
+
+  /// Range of the integers in here, if it is known for the present version.
+  const std::optional<IdRange>& id_range() const { return id_range_; }
+  void set_id_range(IdRange range) { id_range_ = range; }
+
+ private:
+  Storage(Memory& memory, Memory::Block block, std::size_t bytes, bool owned)
+      : memory_(&memory), block_(block), bytes_(bytes), owned_(owned) {}
+  ~Storage() = default;
+
+  Memory* memory_;
+  Memory::Block block_;
+  std::size_t bytes_;
+  std::uint64_t version_ = 0;
+  std::optional<IdRange> id_range_;
+  bool owned_;
+};
+
+}  // namespace wengert
