@@ -104,7 +104,7 @@ struct Attention {
 
 /// Every kernel, by name. (This list makes a backend's account of itself; see `kernel_origins`.)
 #define WENGERT_KERNELS(X)                                                                                                   \
-  X(fill) X(copy_strided) X(unary) X(binary) X(reduce) X(argmax) X(gather_rows) X(merge_rows) X(add_rows) X(id_range)        \
+  X(fill) X(iota) X(copy_strided) X(unary) X(binary) X(reduce) X(argmax) X(gather_rows) X(merge_rows) X(add_rows) X(id_range)        \
   X(keep_mask) X(apply_mask) X(matmul) X(softmax) X(cross_entropy) X(cross_entropy_backward) X(sum_squares) X(sgd_step)      \
   X(adam_step) X(dropout) X(dropout_backward) X(embed_dropout) X(embed_dropout_backward) X(linear) X(softmax_backward)       \
   X(attention) X(attention_backward)
@@ -122,6 +122,8 @@ struct Kernels {
 
   /// out[...] = value. Any type.
   virtual void fill(Tensor& out, double value) = 0;
+  /// out (n), int64: start, start + 1, ...
+  virtual void iota(Tensor& out, std::int64_t start) = 0;
   /// out[to at i] = convert(in[from at i]) for every index i of `extent`: cast, permute, slice, expand, concat. Any types.
   virtual void copy_strided(const Shape& extent, const Tensor& in, const StridedView& from, Tensor& out, const StridedView& to) = 0;
   /// out = op(x, scalar); same shape.

@@ -89,8 +89,6 @@ class Storage : public detail::Counted {
   }
 
   std::uint64_t version() const { return version_; }
-  /// Counts as a write without being one: for memory that is changed through a pointer obtained earlier.
-  void touch() { write(); }
 
   std::size_t bytes() const { return bytes_; }
   Memory& memory() const { return *memory_; }

@@ -143,8 +143,8 @@ namespace detail {
 /// Braces within braces of any depth, as `tensor` takes them.
 template <class T>
 struct Nested {
-  Nested(T value) : value(value) {}                                    // NOLINT(google-explicit-constructor)
-  Nested(std::initializer_list<Nested> items) : items(items), list(true) {}  // NOLINT(google-explicit-constructor)
+  Nested(T single) : value(single) {}                                   // NOLINT(google-explicit-constructor)
+  Nested(std::initializer_list<Nested> several) : items(several), list(true) {}  // NOLINT(google-explicit-constructor)
   T value{};
   std::initializer_list<Nested> items{};
   bool list = false;

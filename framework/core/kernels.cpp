@@ -1,0 +1,208 @@
+// Bodies of the composed kernels, made of the pure ones: correct on every backend, replaced where a backend fuses.
+
+#include "wengert/kernels.hpp"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tensor_impl.hpp"
+
+namespace wengert {
+
+using detail::TensorAccess;
+
+namespace {
+
+// A mask of `count` bits, in whole blocks of 128.
+Tensor empty_mask(std::int64_t count, const Tensor& like) {
+  return empty({4 * ((count + 127) / 128)}, DType::int32, like.backend());
+}
+
+StridedView row_major(const Shape& shape) {
+  StridedView view;
+  std::int64_t stride = 1;
+  for (std::int64_t i = shape.rank() - 1; i >= 0; --i) {
+    view.strides[i] = stride;
+    stride *= shape[i];
+  }
+  return view;
+}
+
+}  // namespace
+
+void Kernels::dropout(const Tensor& x, const Dropout& dropout, Tensor& out, Saved& saved) {
+  if (dropout.p == 1.0) return fill(out, 0.0);
+  Tensor bits = empty_mask(x.numel(), x);
+  keep_mask(dropout, x.numel(), bits);
+  apply_mask(x, bits, dropout.scale(), out);
+  saved.push(bits);
+}
+
+void Kernels::dropout_backward(const Tensor& grad, const Dropout& dropout, const Saved& saved, Tensor& out) {
+  if (dropout.p == 1.0) return fill(out, 0.0);
+  apply_mask(grad, saved[0], dropout.scale(), out);
+}
+
+void Kernels::embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids, const Positions& place,
+                            const Dropout& dropout, Tensor& out, Saved& saved) {
+  const std::int64_t length = ids.size(-1), dim = tokens.size(1);
+  gather_rows(tokens, ids, out);
+  Tensor rows = empty((place.ids.defined() ? place.ids.shape() : Shape{length}) + dim, out);
+  if (place.ids.defined()) {
+    gather_rows(positions, place.ids, rows);
+  } else {
+    StridedView from = row_major(rows.shape());
+    from.offset = place.start * dim;
+    copy_strided(rows.shape(), positions, from, rows, row_major(rows.shape()));
+  }
+  binary(Binary::add, out, rows, out);
+  if (!dropout.identity()) this->dropout(out, dropout, out, saved);
+}
+
+void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place, const Dropout& dropout,
+                                     const Saved& saved, std::int64_t token_rows, std::int64_t position_rows,
+                                     std::optional<std::int64_t> skip, RowGrad* token_grad, RowGrad* position_grad) {
+  const std::int64_t length = ids.size(-1), dim = grad.size(-1), count = ids.numel();
+  const std::int64_t batch = ids.shape().product(0, ids.dim() - 1);
+  Tensor rows = TensorAccess::alias(grad, {count, dim});
+  if (!dropout.identity()) {
+    Tensor undropped = empty(rows.shape(), rows);
+    dropout_backward(rows, dropout, saved, undropped);
+    rows = undropped;
+  }
+  if (token_grad) *token_grad = merge_rows(TensorAccess::alias(ids, {count}), rows, token_rows, skip);
+  if (!position_grad) return;
+  if (!place.ids.defined()) {
+    position_grad->ids = empty({length}, ids);
+    iota(position_grad->ids, place.start);
+    position_grad->rows = empty({length, dim}, rows);
+    position_grad->num_rows = position_rows;
+    reduce(Reduce::sum, {1, batch, length * dim}, rows, position_grad->rows);
+    return;
+  }
+  Tensor flat = empty({batch, length}, ids);  // (length) ids stand for every sequence of the batch
+  StridedView from = row_major(flat.shape());
+  if (place.ids.numel() != count) from.strides[0] = 0;
+  copy_strided(flat.shape(), place.ids, from, flat, row_major(flat.shape()));
+  *position_grad = merge_rows(TensorAccess::alias(flat, {count}), rows, position_rows, {});
+}
+
+void Kernels::linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& out) {
+  Matmul shape;
+  shape.m = x.size(0), shape.n = weight.size(0), shape.k = x.size(1);
+  shape.trans_b = true;
+  matmul(shape, x, weight, out);
+  if (bias.defined()) binary(Binary::add, out, bias, out);
+}
+
+// d softmax: y (g - sum(g y)); d log softmax: g - exp(y) sum(g). Sums over the last axis.
+void Kernels::softmax_backward(const Tensor& grad, const Tensor& y, bool log, Tensor& out) {
+  const std::int64_t n = y.size(-1);
+  const Axis axis{n == 0 ? 0 : y.numel() / n, n, 1};
+  Tensor total = empty(y.shape().with(-1, 1), y), product = empty(y.shape(), y);
+  if (log) {
+    reduce(Reduce::sum, axis, grad, total);
+    unary(Unary::exp, y, 0.0, product);
+    binary(Binary::mul, product, total, product);
+    binary(Binary::sub, grad, product, out);
+  } else {
+    binary(Binary::mul, grad, y, product);
+    reduce(Reduce::sum, axis, product, total);
+    binary(Binary::sub, grad, total, product);
+    binary(Binary::mul, product, y, out);
+  }
+}
+
+// --- Attention. The weights after softmax and their mask are kept: (batch * heads, tq, tk). ---
+
+namespace {
+
+struct AttentionShape {
+  std::int64_t batch, heads, tq, tk, d;
+  AttentionShape(const Tensor& q, const Tensor& k)
+      : batch(q.size(0)), heads(q.size(1)), tq(q.size(2)), tk(k.size(2)), d(q.size(3)) {}
+  Shape weights() const { return {batch, heads, tq, tk}; }
+  // Every row of the weights has random blocks of its own, so that a tiled kernel can draw any row by itself.
+  std::int64_t padded() const { return (tk + 127) / 128 * 128; }
+  Matmul product(std::int64_t m, std::int64_t n, std::int64_t k) const {
+    Matmul shape;
+    shape.batch = batch * heads, shape.m = m, shape.n = n, shape.k = k;
+    return shape;
+  }
+};
+
+void drop_weights(Kernels& kernels, const AttentionShape& shape, const Tensor& weights, const Tensor& bits, double scale, Tensor& out) {
+  const Shape wide{shape.batch * shape.heads * shape.tq, shape.padded()}, narrow{wide[0], shape.tk};
+  Tensor buffer = zeros(wide, weights);
+  kernels.copy_strided(narrow, weights, row_major(narrow), buffer, row_major(wide));
+  kernels.apply_mask(buffer, bits, scale, buffer);
+  kernels.copy_strided(narrow, buffer, row_major(wide), out, row_major(narrow));
+}
+
+}  // namespace
+
+void Kernels::attention(const Attention& options, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out, Saved& saved) {
+  const AttentionShape shape(q, k);
+  Tensor scores = empty(shape.weights(), q);
+  Matmul product = shape.product(shape.tq, shape.tk, shape.d);
+  product.trans_b = true, product.alpha = options.scale;
+  matmul(product, q, k, scores);
+  if (options.causal) {
+    std::vector<double> mask(static_cast<std::size_t>(shape.tq * shape.tk));
+    for (std::int64_t i = 0; i < shape.tq; ++i)
+      for (std::int64_t j = i + shape.tk - shape.tq + 1; j < shape.tk; ++j)
+        if (j >= 0) mask[static_cast<std::size_t>(i * shape.tk + j)] = -std::numeric_limits<double>::infinity();
+    const Tensor future = tensor(mask, {shape.tq, shape.tk}, q.backend()).to(q.dtype());
+    binary(Binary::add, scores, future, scores);
+  }
+  if (options.key_mask.defined()) {
+    const Tensor keys = TensorAccess::alias(options.key_mask, {shape.batch, 1, 1, shape.tk});
+    binary(Binary::add, scores, keys, scores);
+  }
+  Tensor weights = empty(shape.weights(), q);
+  softmax(scores, false, weights);
+  saved.push(weights);
+  Tensor dropped = weights;
+  if (options.dropout.p == 1.0) {
+    dropped = zeros(weights.shape(), weights);
+  } else if (!options.dropout.identity()) {
+    const std::int64_t count = shape.batch * shape.heads * shape.tq * shape.padded();
+    Tensor bits = empty_mask(count, q);
+    keep_mask(options.dropout, count, bits);
+    dropped = empty(weights.shape(), weights);
+    drop_weights(*this, shape, weights, bits, options.dropout.scale(), dropped);
+    saved.push(bits);
+  }
+  matmul(shape.product(shape.tq, shape.d, shape.tk), dropped, v, out);
+}
+
+void Kernels::attention_backward(const Attention& options, const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const Tensor& /*out*/, const Saved& saved, Tensor& grad_q, Tensor& grad_k, Tensor& grad_v) {
+  const AttentionShape shape(q, k);
+  const Tensor& weights = saved[0];
+  Tensor dropped = weights, grad_weights = empty(weights.shape(), weights);
+  Matmul product = shape.product(shape.tq, shape.tk, shape.d);
+  product.trans_b = true;
+  matmul(product, grad, v, grad_weights);
+  if (options.dropout.p == 1.0) {
+    dropped = zeros(weights.shape(), weights);
+    fill(grad_weights, 0.0);
+  } else if (!options.dropout.identity()) {
+    dropped = empty(weights.shape(), weights);
+    drop_weights(*this, shape, weights, saved[1], options.dropout.scale(), dropped);
+    drop_weights(*this, shape, grad_weights, saved[1], options.dropout.scale(), grad_weights);
+  }
+  product = shape.product(shape.tk, shape.d, shape.tq);
+  product.trans_a = true;
+  matmul(product, dropped, grad, grad_v);
+  Tensor grad_scores = empty(weights.shape(), weights);
+  softmax_backward(grad_weights, weights, false, grad_scores);
+  product.alpha = options.scale;
+  matmul(product, grad_scores, q, grad_k);
+  product = shape.product(shape.tq, shape.d, shape.tk);
+  product.alpha = options.scale;
+  matmul(product, grad_scores, k, grad_q);
+}
+
+}  // namespace wengert

@@ -1,0 +1,201 @@
+#include "wengert/random.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cmath>
+#include <numbers>
+#include <random>
+#include <utility>
+
+#include "wengert/bits.hpp"
+#include "wengert/tape.hpp"
+
+namespace wengert {
+
+// --- Generator ---
+
+void Generator::manual_seed(std::uint64_t seed, std::uint64_t stream) { set_state({seed, stream, 0}); }
+
+RandomState Generator::reserve(std::uint64_t blocks) {
+  return {seed_, stream_, std::atomic_ref(counter_).fetch_add(blocks)};
+}
+
+RandomState Generator::state() const {
+  return {seed_, stream_, std::atomic_ref(const_cast<std::uint64_t&>(counter_)).load()};
+}
+
+void Generator::set_state(const RandomState& state) {
+  seed_ = state.seed;
+  stream_ = state.stream;
+  std::atomic_ref(counter_).store(state.counter);
+}
+
+namespace {
+thread_local Generator* scoped = nullptr;
+}  // namespace
+
+Generator& default_generator() {
+  static Generator generator;
+  return scoped ? *scoped : generator;
+}
+
+void manual_seed(std::uint64_t seed, std::uint64_t stream) { default_generator().manual_seed(seed, stream); }
+
+GeneratorScope::GeneratorScope(Generator& generator) : previous_(std::exchange(scoped, &generator)) {}
+GeneratorScope::~GeneratorScope() { scoped = previous_; }
+
+// --- Initialisers: one block of four words makes two doubles ---
+
+namespace {
+
+struct Pair {
+  double first, second;
+};
+
+// Two uniform values in [0, 1) of 53 bits.
+Pair uniform_pair(const RandomState& state, std::uint64_t block) {
+  const bits::Words words = bits::philox(state.seed, state.stream, state.counter + block);
+  const auto unit = [&](int i) {
+    const std::uint64_t high = words.word[i] >> 5, low = words.word[i + 1] >> 6;
+    return static_cast<double>((high << 26) | low) * 0x1p-53;
+  };
+  return {unit(0), unit(2)};
+}
+
+// Two independent normal values. Source: Box and Muller, Ann. Math. Statist. 29 (1958).
+Pair normal_pair(const RandomState& state, std::uint64_t block) {
+  const Pair u = uniform_pair(state, block);
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - u.first)), angle = 2.0 * std::numbers::pi * u.second;
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+// Fills a tensor with value(i), computed in double and rounded once.
+template <class T, class Value>
+void assign(Tensor& tensor, Value value) {
+  std::vector<T> values(static_cast<std::size_t>(tensor.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(value(i));
+  const NoGrad pause;
+  tensor.copy_(wengert::tensor(values, tensor.shape(), tensor.backend()));
+}
+
+void require_floating(const char* op, DType dtype) {
+  if (!is_floating(dtype)) throw DTypeError(fmt::format("{}: needs float32 or float64, not {}", op, name_of(dtype)));
+}
+
+template <class Draw>
+Tensor& fill_pairs(const char* op, Tensor& tensor, Generator& generator, Draw draw) {
+  require_floating(op, tensor.dtype());
+  const RandomState state = generator.reserve((static_cast<std::uint64_t>(tensor.numel()) + 1) / 2);
+  Pair pair{};
+  const auto value = [&](std::size_t i) {
+    if (i % 2 == 1) return pair.second;
+    pair = draw(state, i / 2);
+    return pair.first;
+  };
+  if (tensor.dtype() == DType::float32)
+    assign<float>(tensor, value);
+  else
+    assign<double>(tensor, value);
+  return tensor;
+}
+
+}  // namespace
+
+Tensor randn(const Shape& shape, DType dtype, Generator& generator) {
+  require_floating("randn", dtype);
+  Tensor out = empty(shape, dtype);
+  return normal_(out, 0.0, 1.0, generator);
+}
+
+Tensor rand(const Shape& shape, DType dtype, Generator& generator) {
+  require_floating("rand", dtype);
+  Tensor out = empty(shape, dtype);
+  return uniform_(out, 0.0, 1.0, generator);
+}
+
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, Generator& generator) {
+  if (low >= high) throw ValueError(fmt::format("randint: [{}, {}) holds no integer", low, high));
+  __extension__ using Wide = unsigned __int128;
+  const auto range = static_cast<Wide>(static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low));
+  const auto count = static_cast<std::uint64_t>(shape.numel());
+  const RandomState state = generator.reserve((count + 1) / 2);
+  std::vector<std::int64_t> values(count);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bits::Words words = bits::philox(state.seed, state.stream, state.counter + i / 2);
+    const std::size_t half = i % 2 * 2;
+    const std::uint64_t word = words.word[half] | (static_cast<std::uint64_t>(words.word[half + 1]) << 32);
+    // The upper half of a 128-bit product: as even as 64 bits allow.
+    values[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + static_cast<std::uint64_t>((word * range) >> 64));
+  }
+  return tensor(values, shape);
+}
+
+Tensor& normal_(Tensor& tensor, double mean, double std, Generator& generator) {
+  if (!(std >= 0.0)) throw ValueError(fmt::format("normal_: std {} must be >= 0", std));
+  return fill_pairs("normal_", tensor, generator, [=](const RandomState& state, std::uint64_t block) {
+    const Pair normal = normal_pair(state, block);
+    return Pair{mean + std * normal.first, mean + std * normal.second};
+  });
+}
+
+Tensor& uniform_(Tensor& tensor, double low, double high, Generator& generator) {
+  if (!(low <= high)) throw ValueError(fmt::format("uniform_: [{}, {}) is not a range", low, high));
+  const bool single = tensor.dtype() == DType::float32;
+  // The upper end does not belong to the range, not even after rounding.
+  const double last = single ? std::nextafter(static_cast<float>(high), static_cast<float>(low)) : std::nextafter(high, low);
+  const auto place = [=](double unit) {
+    const double value = low + (high - low) * unit;
+    return (single ? static_cast<double>(static_cast<float>(value)) : value) < high ? value : last;
+  };
+  return fill_pairs("uniform_", tensor, generator, [=](const RandomState& state, std::uint64_t block) {
+    const Pair unit = uniform_pair(state, block);
+    return Pair{place(unit.first), place(unit.second)};
+  });
+}
+
+Tensor& trunc_normal_(Tensor& tensor, double mean, double std, double low, double high, Generator& generator) {
+  require_floating("trunc_normal_", tensor.dtype());
+  const auto below = [&](double bound) { return 0.5 * std::erfc(-(bound - mean) / (std * std::numbers::sqrt2)); };
+  if (!(std > 0.0) || !(low < high)) throw ValueError(fmt::format("trunc_normal_: std {} must be > 0 and [{}, {}] a range", std, low, high));
+  if (!(below(high) - below(low) > 1e-3))
+    throw ValueError(fmt::format("trunc_normal_: [{}, {}] holds less than a thousandth of N({}, {}^2)", low, high, mean, std));
+  Pair pair{};
+  bool spare = false;
+  const auto value = [&](std::size_t) {
+    for (;;) {
+      if (!spare) pair = normal_pair(generator.reserve(1), 0);
+      const double drawn = mean + std * (spare ? pair.second : pair.first);
+      spare = !spare;
+      if (drawn >= low && drawn <= high) return drawn;
+    }
+  };
+  if (tensor.dtype() == DType::float32)
+    assign<float>(tensor, value);
+  else
+    assign<double>(tensor, value);
+  return tensor;
+}
+
+Tensor numpy_randn(std::uint32_t seed, const Shape& shape, Backend& backend) {
+  std::mt19937 twister(seed);
+  const auto uniform = [&] {
+    const double a = twister() >> 5, b = twister() >> 6;
+    return (a * 67108864.0 + b) / 9007199254740992.0;
+  };
+  std::vector<double> values(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < values.size(); i += 2) {
+    double x1 = 0.0, x2 = 0.0, r2 = 0.0;
+    do {
+      x1 = 2.0 * uniform() - 1.0;
+      x2 = 2.0 * uniform() - 1.0;
+      r2 = x1 * x1 + x2 * x2;
+    } while (r2 >= 1.0 || r2 == 0.0);
+    const double f = std::sqrt(-2.0 * std::log(r2) / r2);
+    values[i] = f * x2;
+    if (i + 1 < values.size()) values[i + 1] = f * x1;
+  }
+  return tensor(values, shape, backend);
+}
+
+}  // namespace wengert

@@ -1,0 +1,119 @@
+/// Reading text: what becomes ids, what is held out, and what each failure says.
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "wengert/data.hpp"
+#include "wengert/error.hpp"
+
+namespace data = wengert::data;
+namespace fs = std::filesystem;
+using Ids = std::vector<std::int64_t>;
+
+namespace {
+
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "wengert-data-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { fs::remove_all(path); }
+  std::string write(const char* name, const std::string& content) const {
+    std::ofstream(path / name, std::ios::binary) << content;
+    return (path / name).string();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("data: UTF-8 and back") {
+  const std::string text = "a\u00e9\u20ac\U0001F600";
+  CHECK(data::from_utf8(text) == U"a\u00e9\u20ac\U0001F600");
+  CHECK(data::to_utf8(data::from_utf8(text)) == text);
+  // Overlong, a surrogate, cut off, a lone continuation, beyond U+10FFFF: byte by byte, and nothing is lost.
+  for (const std::string& broken : {std::string("\xC0\x80"), std::string("\xED\xA0\x80"), std::string("x\xE2\x82"),
+                                    std::string("\x80"), std::string("\xF5\x80\x80\x80"), std::string("\0", 1)}) {
+    CHECK(data::from_utf8(broken).size() == broken.size());
+    CHECK(data::to_utf8(data::from_utf8(broken)) == broken);
+  }
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  CHECK(data::to_utf8(data::from_utf8(all)) == all);
+}
+
+TEST_CASE("data: vocabulary") {
+  const std::vector<std::u32string> texts{U"banana", U"cab\u00e9"};
+  const data::Vocabulary vocabulary(texts);
+  CHECK(vocabulary.size() == 5);  // a b c n é
+  CHECK(vocabulary.encode(U"ban\u00e9") == Ids{1, 0, 3, 4});
+  CHECK(vocabulary.decode(Ids{2, 0, 1}) == U"cab");
+  CHECK_THROWS_WITH_AS(vocabulary.encode(U"bax"), "Vocabulary: character U+0078 at 2 is not one of the 5 known ones",
+                       wengert::IndexError);
+  CHECK_THROWS_WITH_AS(vocabulary.decode(Ids{0, 5}), "Vocabulary: id 5 at 1 is outside [0, 5)", wengert::IndexError);
+}
+
+TEST_CASE("data: the end of every file is held out") {
+  const Folder folder;
+  folder.write("b", "0123456789");
+  folder.write("a", "abcdefghijklmnopqrstuvwxyz");
+  folder.write(".hidden", "zzz");
+  folder.write("empty", "");
+  fs::create_symlink("a", folder.path / "link");
+  fs::create_directory(folder.path / "sub");
+  const data::TextCorpus corpus = data::read_corpus(folder.path.string());
+  CHECK(corpus.vocabulary.size() == 36);
+  CHECK(data::to_utf8(corpus.vocabulary.decode(corpus.train)) == "abcdefghijklmnopqrstuvwx012345678");
+  CHECK(data::to_utf8(corpus.vocabulary.decode(corpus.validation)) == "yz9");
+  const data::TextCorpus one = data::read_corpus((folder.path / "link").string(), 0.5);
+  CHECK(data::to_utf8(one.vocabulary.decode(one.validation)) == "nopqrstuvwxyz");
+}
+
+TEST_CASE("data: what is wrong with a file") {
+  const Folder folder;
+  const auto says = [](const std::string& path, const char* reason) {
+    std::string text;
+    try {
+      data::read_corpus(path, 0.1, 17);
+    } catch (const wengert::IoError& error) {
+      text = error.what();
+    }
+    CHECK(text == "text: cannot read \"" + path + "\": " + reason);
+  };
+  const std::string name = folder.path.string();
+  says(name + "/none", "no such file or folder");
+  says(name, "the folder holds no regular file with text");
+  says(folder.write("empty", ""), "the file is empty");
+  says(folder.write("short", std::string(50, 'x')),
+       "too short: 45 characters to train on and 5 to validate with, needs 17 of each");
+  says("/dev/null", "it is not a regular file");
+  if (geteuid() != 0) {  // nothing is unreadable to root
+    const std::string locked = folder.write("locked", "secret");
+    fs::permissions(locked, fs::perms::none);
+    says(locked, "Permission denied");
+  }
+  CHECK_THROWS_WITH_AS(data::read_text_file(name), ("text: cannot read \"" + name + "\": it is a folder, not a file").c_str(),
+                       wengert::IoError);
+  CHECK_THROWS_AS(data::read_corpus(name, 1.5), wengert::ValueError);
+}
+
+TEST_CASE("data: the licence texts of a Debian machine") {
+  const std::string path = "/usr/share/common-licenses";
+  if (!fs::exists(path + "/GPL-3")) {
+    MESSAGE("no licence texts on this machine");
+    return;
+  }
+  const data::TextCorpus corpus = data::read_corpus(path, 0.1, 17);
+  CHECK(corpus.train.size() > 9 * corpus.validation.size());
+  CHECK(corpus.train.size() < 9 * corpus.validation.size() + 1000);
+  CHECK(corpus.train.size() > 100000);
+  CHECK(corpus.vocabulary.size() > 60);
+  CHECK(corpus.vocabulary.size() < 256);
+}
