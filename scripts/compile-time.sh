@@ -5,8 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cxx=${CXX:-g++}
+folders=(framework/include layers/include backends/reference/include)
 flags=(-std=c++20 -O0)
-for folder in framework layers backends; do flags+=("-I$folder/include"); done
+for folder in "${folders[@]}"; do flags+=("-I$folder"); done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -37,8 +38,8 @@ int main() {
 END
 printf '%-40s %s s\n' "training script, all of Wengert" "$(median "$work/script.cpp")"
 [[ "${1:-}" == --headers ]] || exit 0
-for folder in framework layers backends; do
-  find "$folder/include" -name '*.hpp' -printf '%P\n' | sort | while read -r header; do
+for folder in "${folders[@]}"; do
+  find "$folder" -name '*.hpp' -printf '%P\n' | sort | while read -r header; do
     echo "#include <$header>" >"$work/header.cpp"
     printf '%-40s %s s\n' "$header" "$(median "$work/header.cpp")"
   done

@@ -23,7 +23,7 @@ using report::Matrix;
 
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double missing_value = std::numeric_limits<double>::quiet_NaN();
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -171,7 +171,7 @@ TEST_CASE("report: a matrix from a tensor") {
 
 TEST_CASE("report: CSV") {
   report::Csv csv({"step", "loss, mean", "say \"x\""});
-  csv.row({1, 0.1, 1e-300}).row({2, nan, -0.0});
+  csv.row({1, 0.1, 1e-300}).row({2, missing_value, -0.0});
   CHECK(csv.text() == "step,\"loss, mean\",\"say \"\"x\"\"\"\n1,0.1,1e-300\n2,,-0\n");
   CHECK_THROWS_AS(csv.row({1, 2}), wengert::ShapeError);
   const Folder folder;
@@ -186,9 +186,9 @@ TEST_CASE("report: CSV") {
 TEST_CASE("report: a figure becomes a PNG, beside and renamed") {
   const Folder folder;
   report::Figure figure("Two tables", 2);
-  figure.add(report::Heatmap{.title = "before", .values = {{1, -1, nan, 0.5}, 2, 2}, .x_label = "x", .y_label = "y", .scale = "t"})
+  figure.add(report::Heatmap{.title = "before", .values = {{1, -1, missing_value, 0.5}, 2, 2}, .x_label = "x", .y_label = "y", .scale = "t"})
       .add(report::Heatmap{.title = "after", .values = {{4, 3, 2, 1}, 2, 2}, .colour_label = "value", .scale = "t"})
-      .add(report::Lines{.title = "loss", .curves = {{"a", {1, 2, 3}, {3, nan, 1}}, {"b", {1}, {2}}}});
+      .add(report::Lines{.title = "loss", .curves = {{"a", {1, 2, 3}, {3, missing_value, 1}}, {"b", {1}, {2}}}});
   const std::string path = folder.file("figure.png");
   figure.save_png(path);
   figure.save_png(path);

@@ -35,6 +35,30 @@ Tensor tensor_from_host(const void* values, const Shape& shape, DType dtype, Bac
 
 namespace {
 
+struct Extents {
+  std::int64_t values[Shape::max_rank];
+  std::size_t rank = 0;
+  bool complete = false;  // a value has been seen: no deeper axis can follow
+};
+
+// Walks the braces in row-major order; the first brace of each depth fixes that extent.
+template <class T>
+void flatten(const Nested<T>& nested, std::size_t depth, Extents& extents, std::vector<T>& values) {
+  if (!nested.list) {
+    if (depth != extents.rank) throw ShapeError("tensor: the braces are ragged");
+    extents.complete = true;
+    return values.push_back(nested.value);
+  }
+  const auto count = static_cast<std::int64_t>(nested.items.size());
+  if (depth == extents.rank && !extents.complete) {
+    if (extents.rank == std::size_t{Shape::max_rank}) throw ShapeError("tensor: the braces nest deeper than 8 axes");
+    extents.values[extents.rank++] = count;
+    extents.complete = count == 0;
+  }
+  if (depth >= extents.rank || extents.values[depth] != count) throw ShapeError("tensor: the braces are ragged");
+  for (const Nested<T>& item : nested.items) flatten(item, depth + 1, extents, values);
+}
+
 // Values of one type as another: what C++ converts.
 template <class To>
 void convert(const void* from, DType dtype, std::int64_t count, To* to) {
@@ -62,6 +86,14 @@ void require_host(const char* access, const Tensor& tensor) {
 }  // namespace
 }  // namespace detail
 
+template <class T>
+Tensor detail::tensor_from_braces(const Nested<T>& values, Backend& backend) {
+  Extents extents;
+  std::vector<T> flat;
+  flatten(values, 0, extents, flat);
+  return tensor_from_host(flat.data(), Shape(std::span<const std::int64_t>(extents.values, extents.rank)), dtype_of<T>, backend);
+}
+
 const Shape& Tensor::shape() const { return TensorAccess::impl(*this).shape; }
 DType Tensor::dtype() const { return TensorAccess::impl(*this).dtype; }
 Backend& Tensor::backend() const { return *TensorAccess::impl(*this).backend; }
@@ -73,7 +105,7 @@ T Tensor::item() const {
   if (numel() != 1) throw ShapeError(fmt::format("item: the tensor has shape {}, not one element", shape().str()));
   alignas(8) unsigned char value[8];
   storage().memory().download(value, storage().read(), size_of(dtype()));
-  T out;
+  T out{};
   detail::convert(value, dtype(), 1, &out);
   return out;
 }
@@ -118,6 +150,7 @@ T* write(Tensor& tensor) {
 }
 
 #define WENGERT_INSTANTIATE(T)                       \
+  template Tensor detail::tensor_from_braces(const detail::Nested<T>&, Backend&); \
   template T Tensor::item<T>() const;                \
   template std::vector<T> Tensor::to_vector() const; \
   template std::span<const T> Tensor::data() const;  \

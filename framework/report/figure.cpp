@@ -20,7 +20,7 @@ constexpr double pixels = 1.5;
 constexpr double plot_size = 256.0;
 constexpr double left_room = 58.0;   // y label and tick texts
 constexpr double right_room = 16.0;  // where there is no colour bar or legend
-constexpr double bar_room = 92.0;
+constexpr double bar_room = 98.0;
 constexpr double top_room = 30.0;     // panel title
 constexpr double bottom_room = 50.0;  // tick texts and x label
 constexpr double title_room = 36.0;   // figure title
@@ -138,7 +138,7 @@ struct Figure::Panel {
     }
     double room = right_room;
     for (const Curve& curve : std::get<Lines>(content).curves)
-      if (!curve.name.empty()) room = std::max(room, 42 + canvas.text_width(curve.name, tick_text, false));
+      if (!curve.name.empty()) room = std::max(room, 48 + canvas.text_width(curve.name, tick_text, false));
     return room;
   }
 };

@@ -1,6 +1,6 @@
 #pragma once
-/// The embedding stack, bit for bit: each of its kernels as plain scalar code over raw pointers. Every backend is tested
-/// against this file; docs/bits.md explains the rules and works examples.
+/// The embedding stack, bit for bit: each of its kernels as plain scalar code over raw pointers. Every backend is
+/// tested against this file; docs/bits.md explains the rules and works examples.
 ///
 /// Common to all: matrices are row-major; ids are in range; every operation is one IEEE operation rounded to T, in the
 /// order written here (compile with -ffp-contract=off); scalars are computed in double and rounded to T once.
@@ -24,8 +24,9 @@ struct Words {
   std::uint32_t word[4];
 };
 
-/// Philox4x32 with 10 rounds. The counter's words are counter (low, high), stream (low, high); the key's are seed (low, high).
-/// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; constants and known answers: Random123.
+/// Philox4x32 with 10 rounds. The counter's words are counter (low, high), stream (low, high); the key's are seed (low,
+/// high). Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; constants and known answers:
+/// Random123.
 inline Words philox(std::uint64_t seed, std::uint64_t stream, std::uint64_t counter) {
   std::uint32_t c0 = static_cast<std::uint32_t>(counter), c1 = static_cast<std::uint32_t>(counter >> 32);
   std::uint32_t c2 = static_cast<std::uint32_t>(stream), c3 = static_cast<std::uint32_t>(stream >> 32);
@@ -44,7 +45,9 @@ inline Words philox(std::uint64_t seed, std::uint64_t stream, std::uint64_t coun
 }
 
 /// Counters that dropout of `count` elements uses up: 16 for each 128 elements begun.
-constexpr std::uint64_t dropout_counters(std::int64_t count) { return 16 * ((static_cast<std::uint64_t>(count) + 127) / 128); }
+constexpr std::uint64_t dropout_counters(std::int64_t count) {
+  return 16 * ((static_cast<std::uint64_t>(count) + 127) / 128);
+}
 
 /// Words of int32 in a mask of `count` elements: whole groups of 128 bits.
 constexpr std::int64_t mask_words(std::int64_t count) { return 4 * ((count + 127) / 128); }
@@ -75,8 +78,8 @@ struct Drawing {
   bool keeps(std::int64_t e) const { return bits(e) >= keep_threshold(p); }
 };
 
-/// mask: bit e % 8 of byte e / 8 is 1 when element e < count is kept. Writes whole groups of 128 bits; bits past the last
-/// element are 0 here and arbitrary in general.
+/// mask: bit e % 8 of byte e / 8 is 1 when element e < count is kept. Writes whole groups of 128 bits; bits past the
+/// last element are 0 here and arbitrary in general.
 inline void keep_mask(const Drawing& drawing, std::int64_t count, std::uint8_t* mask) {
   for (std::int64_t byte = 0; byte < 4 * mask_words(count); ++byte) mask[byte] = 0;
   for (std::int64_t e = 0; e < count; ++e)
@@ -94,10 +97,11 @@ void apply_mask(const T* x, const std::uint8_t* mask, double scale, std::int64_t
 
 // --- Sums -----------------------------------------------------------------------------------------------------------
 
-/// The fixed-tree sum, term by term. Blocks of 32 consecutive terms are added left to right, starting with the first term
-/// itself. Block sums are joined as a binary counter carries: when a block is complete and the counter holds a sum of
-/// equally many blocks, both are joined (earlier + later), and so on upwards. At the end what is left is joined from the
-/// latest to the earliest (earlier + later); a last block of fewer than 32 terms is the latest. The sum of nothing is +0.
+/// The fixed-tree sum, term by term. Blocks of 32 consecutive terms are added left to right, starting with the first
+/// term itself. Block sums are joined as a binary counter carries: when a block is complete and the counter holds a sum
+/// of equally many blocks, both are joined (earlier + later), and so on upwards. At the end what is left is joined from
+/// the latest to the earliest (earlier + later); a last block of fewer than 32 terms is the latest. The sum of nothing
+/// is +0.
 template <class T>
 class TreeSum {
  public:
@@ -107,6 +111,12 @@ class TreeSum {
     block_ = terms_ % block_terms == 0 ? term : block_ + term;
     ++terms_;
     if (terms_ % block_terms == 0) carry(block_);
+  }
+
+  /// The same as adding the 32 terms of a complete block, whose sum somebody else has formed. Only between blocks.
+  void add_block(T sum) {
+    terms_ += block_terms;
+    carry(sum);
   }
 
   T result() const {
@@ -121,14 +131,16 @@ class TreeSum {
   }
 
  private:
-  // Before this block, bit `level` of the number of complete blocks says that levels_[level] holds a sum of 2^level blocks.
+  // Before this block, bit `level` of the number of complete blocks says that levels_[level] holds a sum of 2^level
+  // blocks.
   void carry(T sum) {
     int level = 0;
-    for (std::uint64_t before = terms_ / block_terms - 1; before % 2 == 1; before /= 2, ++level) sum = levels_[level] + sum;
+    for (std::uint64_t before = terms_ / block_terms - 1; before % 2 == 1; before /= 2, ++level)
+      sum = levels_[level] + sum;
     levels_[level] = sum;
   }
 
-  T levels_[60] = {};
+  T levels_[60];  // not initialised: most sums are short
   T block_ = T(0);
   std::uint64_t terms_ = 0;
 };
@@ -168,12 +180,12 @@ void add_broadcast(const T* a, const T* b, std::int64_t batch, std::int64_t m, T
     for (std::int64_t j = 0; j < m; ++j) out[i * m + j] = a[i * m + j] + b[j];
 }
 
-/// Adds up the rows (m, d) of equal ids (m), in the order of their place, each column by the fixed tree; rows whose id is
-/// *skip are left out (null: none). Writes the ids that occur, ascending, to out_ids and their sums to out_rows; both have
-/// room for m rows. Returns how many.
+/// Adds up the rows (m, d) of equal ids (m), in the order of their place, each column by the fixed tree; rows whose id
+/// is *skip are left out (null: none). Writes the ids that occur, ascending, to out_ids and their sums to out_rows;
+/// both have room for m rows. Returns how many.
 template <class T>
-std::int64_t merge_rows(const std::int64_t* ids, const T* rows, std::int64_t m, std::int64_t d, const std::int64_t* skip,
-                        std::int64_t* out_ids, T* out_rows) {
+std::int64_t merge_rows(const std::int64_t* ids, const T* rows, std::int64_t m, std::int64_t d,
+                        const std::int64_t* skip, std::int64_t* out_ids, T* out_rows) {
   std::int64_t count = 0;
   for (;;) {
     const std::int64_t* next = nullptr;  // the smallest id that has not been written yet
@@ -200,8 +212,8 @@ void add_rows(const std::int64_t* ids, const T* rows, std::int64_t n, std::int64
     for (std::int64_t c = 0; c < d; ++c) dense[ids[i] * d + c] = dense[ids[i] * d + c] + rows[i * d + c];
 }
 
-/// out (n, d) = dropout(tokens[ids] + positions[position_ids]); ids and position_ids (n), one for each token in row-major
-/// order. p = 0 keeps the sums as they are.
+/// out (n, d) = dropout(tokens[ids] + positions[position_ids]); ids and position_ids (n), one for each token in
+/// row-major order. p = 0 keeps the sums as they are.
 template <class T>
 void embed_dropout(const T* tokens, const T* positions, const std::int64_t* ids, const std::int64_t* position_ids,
                    std::int64_t n, std::int64_t d, const Drawing& drawing, T* out) {
@@ -215,7 +227,8 @@ void embed_dropout(const T* tokens, const T* positions, const std::int64_t* ids,
 
 // --- Optimiser steps ------------------------------------------------------------------------------------------------
 
-/// base to the power of exponent >= 0 by repeated squaring: the same bits on every machine, which std::pow does not promise.
+/// base to the power of exponent >= 0 by repeated squaring: the same bits on every machine, which std::pow does not
+/// promise.
 inline double power(double base, std::int64_t exponent) {
   double result = 1.0;
   for (; exponent > 0; exponent /= 2) {
@@ -293,8 +306,8 @@ struct GradientView {
   std::int64_t count = 0;
 };
 
-/// Calls element(i, g) for every element i that a step touches, in ascending order: all of a dense gradient; the rows of a
-/// row-sparse one, and unless `lazy` also the absent rows, with g = +0.
+/// Calls element(i, g) for every element i that a step touches, in ascending order: all of a dense gradient; the rows
+/// of a row-sparse one, and unless `lazy` also the absent rows, with g = +0.
 template <class T, class Element>
 void for_each_stepped(const GradientView<T>& grad, std::int64_t rows, std::int64_t d, bool lazy, Element element) {
   if (!grad.ids) {
@@ -315,9 +328,8 @@ void for_each_stepped(const GradientView<T>& grad, std::int64_t rows, std::int64
 template <class T, class Step>
 void sgd_step(const Step& step, const GradientView<T>& grad, std::int64_t rows, std::int64_t d, T* param, T* momentum) {
   const SgdScalars<T> scalars(step);
-  for_each_stepped(grad, rows, d, step.lazy_rows, [&](std::int64_t i, T g) {
-    sgd_element(scalars, g, param[i], momentum ? momentum + i : nullptr);
-  });
+  for_each_stepped(grad, rows, d, step.lazy_rows,
+                   [&](std::int64_t i, T g) { sgd_element(scalars, g, param[i], momentum ? momentum + i : nullptr); });
 }
 
 /// param, m and v (rows, d). Step is wengert::AdamStep.

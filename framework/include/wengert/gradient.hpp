@@ -11,8 +11,8 @@ namespace wengert {
 /// The gradient of a table (rows, d) that only some rows received. Invariant: `ids` ascend without repeats, and both
 /// tensors belong to this gradient alone. Copying a RowGrad copies handles; `clone` copies values.
 struct RowGrad {
-  Tensor ids;                  ///< (n), int64, ascending, unique
-  Tensor rows;                 ///< (n, d)
+  Tensor ids{};                ///< (n), int64, ascending, unique
+  Tensor rows{};               ///< (n, d)
   std::int64_t num_rows = 0;   ///< rows of the table
 
   /// Adds up the rows of equal ids, in the order of their place, by the fixed tree of docs/bits.md.

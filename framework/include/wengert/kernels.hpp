@@ -67,7 +67,7 @@ struct Matmul {
 /// One drawing of dropout: element e is kept when 16 random bits, at the place that docs/bits.md fixes, are >= threshold.
 struct Dropout {
   double p = 0.0;     ///< probability to drop, in [0, 1]
-  RandomState state;  ///< where its random blocks begin
+  RandomState state{};  ///< where its random blocks begin
   /// True when every element is kept as it is: nothing to draw, nothing to save.
   bool identity() const { return p == 0.0; }
   /// 1 / (1 - p), the factor of kept elements; 0 for p = 1.
@@ -76,7 +76,7 @@ struct Dropout {
 
 /// Which rows of the position table belong to a batch (batch, length) of tokens.
 struct Positions {
-  Tensor ids;              ///< int64, (length) or (batch, length); undefined: start, start + 1, ...
+  Tensor ids{};            ///< int64, (length) or (batch, length); undefined: start, start + 1, ...
   std::int64_t start = 0;
 };
 
@@ -98,8 +98,8 @@ struct AdamStep {
 struct Attention {
   double scale = 1.0;
   bool causal = false;  ///< query i sees keys 0 .. i + tk - tq
-  Tensor key_mask;      ///< (batch, tk), added to the scores: 0 or -inf; undefined: none
-  Dropout dropout;      ///< on the weights; every row of them starts a new random block
+  Tensor key_mask{};    ///< (batch, tk), added to the scores: 0 or -inf; undefined: none
+  Dropout dropout{};    ///< on the weights; every row of them starts a new random block
 };
 
 /// Every kernel, by name. (This list makes a backend's account of itself; see `kernel_origins`.)

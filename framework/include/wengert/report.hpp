@@ -49,28 +49,28 @@ class Progress {
 
 /// A matrix as coloured cells, row 0 on top: blue below zero, white at zero, red above; the scale is symmetric.
 struct Heatmap {
-  std::string title;
-  Matrix values;
-  std::string x_label;
-  std::string y_label;
-  std::string colour_label;
+  std::string title{};
+  Matrix values{};
+  std::string x_label{};
+  std::string y_label{};
+  std::string colour_label{};
   /// Heatmaps of one figure with the same non-empty `scale` share one colour scale, so that they can be compared.
-  std::string scale;
+  std::string scale{};
   /// The value of the strongest colour; 0: the largest magnitude of all heatmaps on this scale. NaN cells are grey.
   double limit = 0.0;
 };
 
 struct Curve {
-  std::string name;  ///< for the legend; empty: not in it
-  std::vector<double> x, y;
+  std::string name{};  ///< for the legend; empty: not in it
+  std::vector<double> x{}, y{};
 };
 
 /// Lines over common axes. Points that are not finite interrupt their line.
 struct Lines {
-  std::string title;
-  std::vector<Curve> curves;
-  std::string x_label;
-  std::string y_label;
+  std::string title{};
+  std::vector<Curve> curves{};
+  std::string x_label{};
+  std::string y_label{};
 };
 
 /// Panels side by side in rows, with axes, ticks, labels and colour bars.

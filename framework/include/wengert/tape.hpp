@@ -24,7 +24,7 @@ struct ModeGuard {
 }  // namespace detail
 
 struct BackwardOptions {
-  Tensor seed;              ///< upstream gradient, of the loss's shape; needed unless the loss has one element
+  Tensor seed{};            ///< upstream gradient, of the loss's shape; needed unless the loss has one element
   bool keep_graph = false;  ///< leave the nodes in place for another backward
 };
 

@@ -150,32 +150,19 @@ struct Nested {
   bool list = false;
 };
 Tensor tensor_from_host(const void* values, const Shape& shape, DType dtype, Backend& backend);
-/// Extents and values in row-major order; throws ShapeError for ragged braces.
 template <class T>
-void flatten(const Nested<T>& nested, std::size_t depth, std::vector<std::int64_t>& extents, std::vector<T>& values) {
-  if (nested.list) {
-    const auto count = static_cast<std::int64_t>(nested.items.size());
-    if (depth == extents.size() && values.empty()) extents.push_back(count);
-    if (depth >= extents.size() || extents[depth] != count) throw ShapeError("tensor: the braces are ragged");
-    for (const auto& item : nested.items) flatten(item, depth + 1, extents, values);
-  } else {
-    if (depth != extents.size()) throw ShapeError("tensor: the braces are ragged");
-    values.push_back(nested.value);
-  }
-}
+Tensor tensor_from_braces(const Nested<T>& values, Backend& backend);
 }  // namespace detail
 
 /// A tensor from nested braces: `tensor<std::int64_t>({{15, 3, 9}, {4, 4, 0}})` has shape [2, 3].
+/// Throws ShapeError when the braces are ragged.
 template <class T>
 Tensor tensor(const detail::Nested<T>& values, Backend& backend = current_backend()) {
-  std::vector<std::int64_t> extents;
-  std::vector<T> flat;
-  detail::flatten(values, 0, extents, flat);
-  return detail::tensor_from_host(flat.data(), Shape(std::span<const std::int64_t>(extents)), dtype_of<T>, backend);
+  return detail::tensor_from_braces(values, backend);
 }
 template <class T>
 Tensor tensor(std::initializer_list<detail::Nested<T>> values, Backend& backend = current_backend()) {
-  return tensor<T>(detail::Nested<T>(values), backend);
+  return detail::tensor_from_braces(detail::Nested<T>(values), backend);
 }
 
 /// A tensor that copies `values` (row-major, as many as the shape holds, or ShapeError).

@@ -17,6 +17,7 @@ class Embedding : public Module {
     /// A row whose gradient is exactly zero. It starts as zeros; a lookup returns what is stored in it, and values given
     /// later (from_pretrained, load_state_dict, an initialiser of your own) are kept.
     std::optional<std::int64_t> padding_idx{};
+    double init_std = 1.0;  ///< starts with N(0, init_std^2)
     DType dtype = DType::float32;
   };
   struct Pretrained {
@@ -24,7 +25,7 @@ class Embedding : public Module {
     std::optional<std::int64_t> padding_idx{};
   };
 
-  /// Starts with N(0, 1). Throws IndexError for a padding_idx outside the table.
+  /// Throws IndexError for a padding_idx outside the table, ValueError for a negative init_std.
   explicit Embedding(const Options& options);
   /// A module around a given table, whose memory it shares; frozen unless told otherwise.
   static Embedding from_pretrained(const Tensor& table, const Pretrained& options);

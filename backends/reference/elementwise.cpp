@@ -1,0 +1,142 @@
+// Element by element: one scalar function an operation, applied by xtensor.
+
+#include <algorithm>
+#include <cmath>
+
+#include "arrays.hpp"
+#include "wengert/backends/reference.hpp"
+
+namespace wengert::reference {
+
+template <class T>
+void Kernels<T>::unary(Unary op, const Tensor& x, double scalar, Tensor& out) {
+  const std::int64_t count = out.numel();
+  const T* from = read<T>(x);
+  T* to = write<T>(out);
+  if (count == 0) return;
+  const T s = static_cast<T>(scalar);
+  const auto map = [&](auto f) { assign(to, count, f, flat(from, count)); };
+  switch (op) {
+    case Unary::neg: return map([](T a) { return -a; });
+    case Unary::square: return map([](T a) { return a * a; });
+    case Unary::sqrt: return map([](T a) { return std::sqrt(a); });
+    case Unary::exp: return map([](T a) { return std::exp(a); });
+    case Unary::log: return map([](T a) { return std::log(a); });
+    case Unary::tanh: return map([](T a) { return std::tanh(a); });
+    case Unary::relu: return map([](T a) { return a <= T(0) ? T(0) : a; });  // NaN stays NaN
+    case Unary::add_scalar: return map([s](T a) { return a + s; });
+    case Unary::mul_scalar: return map([s](T a) { return a * s; });
+    case Unary::div_scalar: return map([s](T a) { return a / s; });
+    case Unary::rsub_scalar: return map([s](T a) { return s - a; });
+    case Unary::rdiv_scalar: return map([s](T a) { return s / a; });
+  }
+}
+
+namespace {
+
+// Two operands broadcast to the shape of out, with as few axes as describe it. Axis 0 is the innermost; a stride is 0
+// where the operand repeats itself.
+struct Broadcast {
+  std::int64_t rank = 0;
+  std::int64_t extents[Shape::max_rank] = {};
+  std::int64_t a[Shape::max_rank] = {}, b[Shape::max_rank] = {};
+
+  Broadcast(const Shape& out, const Shape& left, const Shape& right) {
+    std::int64_t next_a = 1, next_b = 1;  // strides of the coming axis, were it not broadcast
+    for (std::int64_t axis = 1; axis <= out.rank(); ++axis) {
+      const std::int64_t extent = out[out.rank() - axis];
+      const std::int64_t extent_a = axis <= left.rank() ? left[left.rank() - axis] : 1;
+      const std::int64_t extent_b = axis <= right.rank() ? right[right.rank() - axis] : 1;
+      if (extent == 1) continue;
+      push(extent, extent_a == 1 ? 0 : next_a, extent_b == 1 ? 0 : next_b);
+      next_a *= extent_a;
+      next_b *= extent_b;
+    }
+    if (rank == 0) push(1, 1, 1);
+  }
+
+ private:
+  void push(std::int64_t extent, std::int64_t stride_a, std::int64_t stride_b) {
+    if (rank > 0) {
+      const std::int64_t i = rank - 1;
+      if (stride_a == a[i] * extents[i] && stride_b == b[i] * extents[i]) {
+        extents[i] *= extent;
+        return;
+      }
+    }
+    extents[rank] = extent;
+    a[rank] = stride_a;
+    b[rank++] = stride_b;
+  }
+};
+
+template <class T, class F>
+void line(F f, const T* a, std::int64_t stride_a, const T* b, std::int64_t stride_b, T* out, std::int64_t count) {
+  constexpr std::int64_t few = 16;  // below this many an expression costs more than it saves
+  if (count < few) {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = f(a[i * stride_a], b[i * stride_b]);
+  } else if (stride_a != 0 && stride_b != 0) {
+    assign(out, count, f, flat(a, count), flat(b, count));
+  } else if (stride_a != 0) {
+    const T value = *b;
+    assign(
+        out, count, [f, value](T x) { return f(x, value); }, flat(a, count));
+  } else if (stride_b != 0) {
+    const T value = *a;
+    assign(
+        out, count, [f, value](T x) { return f(value, x); }, flat(b, count));
+  } else {
+    std::fill_n(out, count, f(*a, *b));
+  }
+}
+
+template <class T, class F>
+void apply(F f, const Broadcast& shape, const T* a, const T* b, T* out) {
+  std::int64_t index[Shape::max_rank] = {};
+  for (;;) {
+    line(f, a, shape.a[0], b, shape.b[0], out, shape.extents[0]);
+    out += shape.extents[0];
+    std::int64_t axis = 1;
+    for (; axis < shape.rank; ++axis) {
+      a += shape.a[axis];
+      b += shape.b[axis];
+      if (++index[axis] < shape.extents[axis]) break;
+      a -= shape.a[axis] * shape.extents[axis];
+      b -= shape.b[axis] * shape.extents[axis];
+      index[axis] = 0;
+    }
+    if (axis == shape.rank) return;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void Kernels<T>::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) {
+  const T* left = read<T>(a);
+  const T* right = read<T>(b);
+  T* to = write<T>(out);
+  if (out.numel() == 0) return;
+  const Broadcast shape(out.shape(), a.shape(), b.shape());
+  const auto map = [&](auto f) { apply(f, shape, left, right, to); };
+  switch (op) {
+    case Binary::add: return map([](T x, T y) { return x + y; });
+    case Binary::sub: return map([](T x, T y) { return x - y; });
+    case Binary::mul: return map([](T x, T y) { return x * y; });
+    case Binary::div: return map([](T x, T y) { return x / y; });
+    case Binary::equal: return map([](T x, T y) { return x == y ? T(1) : T(0); });
+    case Binary::square_grad: return map([](T x, T y) { return x * (T(2) * y); });
+    case Binary::sqrt_grad: return map([](T x, T y) { return x / (T(2) * y); });
+    case Binary::tanh_grad: return map([](T x, T y) { return x * (T(1) - y * y); });
+    case Binary::relu_grad: return map([](T x, T y) { return y > T(0) ? x : T(0); });
+  }
+}
+
+#define WENGERT_INSTANTIATE(T)                                            \
+  template void Kernels<T>::unary(Unary, const Tensor&, double, Tensor&); \
+  template void Kernels<T>::binary(Binary, const Tensor&, const Tensor&, Tensor&);
+WENGERT_INSTANTIATE(float)
+WENGERT_INSTANTIATE(double)
+#undef WENGERT_INSTANTIATE
+
+}  // namespace wengert::reference

@@ -1,0 +1,91 @@
+// Softmax and cross-entropy, row by row, shifted by the largest value of the row. As in PyTorch, a row of -inf alone,
+// or with +inf or NaN in it, gives NaN.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tree.hpp"
+#include "wengert/backends/reference.hpp"
+
+namespace wengert::reference {
+
+namespace {
+
+template <class T>
+T largest(const T* row, std::int64_t n) {
+  T best = -std::numeric_limits<T>::infinity();
+  for (std::int64_t c = 0; c < n; ++c) best = row[c] > best ? row[c] : best;  // a NaN shows up in the sum
+  return best;
+}
+
+}  // namespace
+
+template <class T>
+void Kernels<T>::softmax(const Tensor& x, bool log, Tensor& out) {
+  const std::int64_t rows = x.size(0), n = x.size(1);
+  const T* row = read<T>(x);
+  T* to = write<T>(out);
+  for (std::int64_t r = 0; r < rows; ++r, row += n, to += n) {
+    const T shift = largest(row, n);
+    if (log) {
+      const T sum = bits::tree_sum<T>(n, [&](std::int64_t c) { return std::exp(row[c] - shift); });
+      const T log_sum = std::log(sum);
+      for (std::int64_t c = 0; c < n; ++c) to[c] = (row[c] - shift) - log_sum;
+    } else {
+      for (std::int64_t c = 0; c < n; ++c) to[c] = std::exp(row[c] - shift);
+      const T sum = tree_sum<T>(n, [&](std::int64_t c) { return to[c]; });
+      for (std::int64_t c = 0; c < n; ++c) to[c] = to[c] / sum;
+    }
+  }
+}
+
+template <class T>
+void Kernels<T>::cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
+                               Tensor& log_sum) {
+  const std::int64_t rows = logits.size(0), n = logits.size(1);
+  const T* row = read<T>(logits);
+  const auto* label = read<std::int64_t>(labels);
+  T* loss = write<T>(losses);
+  T* log_sums = write<T>(log_sum);
+  for (std::int64_t r = 0; r < rows; ++r, row += n) {
+    if (label[r] == ignore) {
+      loss[r] = log_sums[r] = T(0);
+      continue;
+    }
+    const T shift = largest(row, n);
+    const T sum = bits::tree_sum<T>(n, [&](std::int64_t c) { return std::exp(row[c] - shift); });
+    loss[r] = std::log(sum) - (row[label[r]] - shift);  // before the shift is added back: no digits are lost to it
+    log_sums[r] = std::log(sum) + shift;
+  }
+}
+
+template <class T>
+void Kernels<T>::cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels,
+                                        std::int64_t ignore, const Tensor& log_sum, Tensor& out) {
+  const std::int64_t rows = logits.size(0), n = logits.size(1);
+  const T* upstream = read<T>(grad);
+  const T* row = read<T>(logits);
+  const auto* label = read<std::int64_t>(labels);
+  const T* log_sums = read<T>(log_sum);
+  T* to = write<T>(out);
+  for (std::int64_t r = 0; r < rows; ++r, row += n, to += n) {
+    if (label[r] == ignore) {
+      std::fill_n(to, n, T(0));
+      continue;
+    }
+    for (std::int64_t c = 0; c < n; ++c)
+      to[c] = (std::exp(row[c] - log_sums[r]) - (c == label[r] ? T(1) : T(0))) * upstream[r];
+  }
+}
+
+#define WENGERT_INSTANTIATE(T)                                                                                \
+  template void Kernels<T>::softmax(const Tensor&, bool, Tensor&);                                            \
+  template void Kernels<T>::cross_entropy(const Tensor&, const Tensor&, std::int64_t, Tensor&, Tensor&);      \
+  template void Kernels<T>::cross_entropy_backward(const Tensor&, const Tensor&, const Tensor&, std::int64_t, \
+                                                   const Tensor&, Tensor&);
+WENGERT_INSTANTIATE(float)
+WENGERT_INSTANTIATE(double)
+#undef WENGERT_INSTANTIATE
+
+}  // namespace wengert::reference

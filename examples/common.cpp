@@ -1,0 +1,131 @@
+#include "common.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+
+namespace example {
+
+namespace {
+
+using wengert::layers::PositionTable;
+
+/// One line: what is wrong, and what is allowed.
+std::string complaint(const CLI::App* app, const CLI::Error& error) {
+  std::string text = fmt::format("{}: {}", app->get_name(), error.what());
+  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    text += "; the options are";
+    for (const CLI::Option* option : app->get_options()) text += " --" + option->get_lnames().front();
+  }
+  return text + "\n";
+}
+
+/// What would fail after the training had better fail before it.
+void prepare_output(const Options& options) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!options.out.empty()) {
+    fs::create_directories(options.out, error);
+    if (error) throw wengert::IoError(fmt::format("--out: cannot make folder \"{}\": {}", options.out, error.message()));
+  }
+  if (!options.json.empty()) {
+    const fs::path folder = fs::absolute(options.json).parent_path();
+    if (!fs::is_directory(folder, error))
+      throw wengert::IoError(fmt::format("--json: no folder \"{}\" to write \"{}\" in", folder.string(), options.json));
+  }
+}
+
+const char* name_of(PositionTable positions) {
+  switch (positions) {
+    case PositionTable::learned: return "learned";
+    case PositionTable::frozen: return "frozen";
+    case PositionTable::sinusoidal: return "sinusoidal";
+    case PositionTable::none: return "none";
+  }
+  return "?";
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const Program& program, void (*body)(const Options& options)) {
+  Options options{program.name, program.seed, program.steps, program.text ? program.text : "", "", ""};
+  std::string backend;
+  int threads = 0;
+  CLI::App app(program.about, program.name);
+  app.add_option("--backend", backend, "backend to compute with (default: WENGERT_BACKEND, or reference)")
+      ->check(CLI::IsMember(wengert::backend_names()));
+  app.add_option("--seed", options.seed, fmt::format("seed of everything random (default: {})", program.seed));
+  app.add_option("--steps", options.steps,
+                 program.steps > 0 ? fmt::format("training steps (default: {})", program.steps)
+                                   : "accepted and ignored: nothing is trained here")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  app.add_option("--threads", threads, "threads that kernels may use (default: one a CPU)")->check(CLI::Range(1, 1024));
+  app.add_option("--out", options.out, "folder for pictures (PNG) and loss curves (CSV); none are made without it");
+  app.add_option("--json", options.json, "file for the figures");
+  if (program.text)
+    app.add_option("--text", options.text, fmt::format("text to learn: a file, or a folder (default: {})", program.text));
+  app.footer(
+      "JSON keys: accuracy, loss, r2, c1, c2, c4, c8, c16, pc2, pc8, mantel, adj, seconds; the same under \"before\",\n"
+      "\"frozen\" and \"none\". What does not apply to a program or to a model without positions is left out.");
+  app.failure_message(complaint);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  try {
+    if (!backend.empty()) wengert::set_backend(backend);
+    if (threads > 0) wengert::set_num_threads(threads);
+    prepare_output(options);
+    body(options);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", program.name, error.what());
+    return 1;
+  }
+}
+
+Figures table_figures(const report::Matrix& table) {
+  Figures figures;
+  for (const std::int64_t distance : {1, 2, 4, 8, 16})
+    if (distance < table.rows) figures.emplace_back(fmt::format("c{}", distance), report::cosine_at(table, distance));
+  const report::Components components = report::principal_components(table);
+  figures.emplace_back("pc2", report::variance_share(components, 2));
+  figures.emplace_back("pc8", report::variance_share(components, 8));
+  figures.emplace_back("mantel", report::mantel(table));
+  figures.emplace_back("adj", report::adjacency(table));
+  return figures;
+}
+
+void Run::record(std::int64_t step, const wengert::Tensor& loss) {
+  if (step != 1 && step % 10 != 0) return;
+  curve.x.push_back(static_cast<double>(step));
+  curve.y.push_back(loss.item());
+}
+
+Comparison compare(const Options& options, Run (*train)(const Options& options, PositionTable positions)) {
+  const auto timed = [&](PositionTable positions) {
+    const auto start = std::chrono::steady_clock::now();
+    Run run = train(options, positions);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    for (const auto& [table, figures] : {std::pair{&run.start, &run.before}, std::pair{&run.table, &run.after}}) {
+      if (!*table) continue;
+      const Figures of_table = table_figures(**table);
+      figures->insert(figures->end(), of_table.begin(), of_table.end());
+    }
+    run.after.emplace_back("seconds", seconds.count());
+    run.curve.name = name_of(positions);
+    return run;
+  };
+  return {timed(PositionTable::learned), timed(PositionTable::frozen), timed(PositionTable::none)};
+}
+
+report::Progress progress(const Options& options, PositionTable positions) {
+  return report::Progress(fmt::format("{}, {}", options.name, name_of(positions)), options.steps);
+}
+
+}  // namespace example

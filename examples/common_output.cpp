@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "common.hpp"
+
+namespace example {
+
+namespace {
+
+constexpr double missing = std::numeric_limits<double>::quiet_NaN();
+
+double find(const Figures& figures, const std::string& name) {
+  for (const auto& [other, value] : figures)
+    if (other == name) return value;
+  return missing;
+}
+
+void add(nlohmann::ordered_json& object, const Figures& figures) {
+  for (const auto& [name, value] : figures) object[name] = value;
+}
+
+void write_json(const Options& options, const nlohmann::ordered_json& object) {
+  report::write_file("--json", options.json, object.dump(2) + "\n");
+}
+
+report::Heatmap table_panel(const report::Matrix& table, const char* title) {
+  return {.title = title,
+          .values = report::transpose(table),
+          .x_label = "position",
+          .y_label = "dimension",
+          .colour_label = "value",
+          .scale = "table"};
+}
+
+report::Heatmap cosine_panel(const report::Matrix& table, const char* title) {
+  return {.title = title,
+          .values = report::cosine_matrix(table),
+          .x_label = "position",
+          .y_label = "position",
+          .colour_label = "cosine",
+          .scale = "cosine"};
+}
+
+report::Lines loss_panel(const Comparison& comparison) {
+  return {.title = "Training loss",
+          .curves = {comparison.learned.curve, comparison.frozen.curve, comparison.none.curve},
+          .x_label = "step",
+          .y_label = "loss"};
+}
+
+void save_curves(const std::string& path, const Comparison& comparison) {
+  report::Csv csv({"step", "learned", "frozen", "none"});
+  const report::Curve &learned = comparison.learned.curve, &frozen = comparison.frozen.curve,
+                      &none = comparison.none.curve;
+  for (std::size_t i = 0; i < learned.x.size(); ++i) csv.row({learned.x[i], learned.y[i], frozen.y[i], none.y[i]});
+  csv.save(path);
+}
+
+}  // namespace
+
+void print(const Comparison& comparison) {
+  const Run& learned = comparison.learned;
+  const std::pair<const char*, const Figures*> columns[] = {{"learned", &learned.after},
+                                                            {"before", &learned.before},
+                                                            {"frozen", &comparison.frozen.after},
+                                                            {"none", &comparison.none.after}};
+  fmt::print("{:<12}", "");
+  for (const auto& [title, figures] : columns) fmt::print("{:>10}", title);
+  fmt::print("\n");
+  for (const auto& figure : learned.after) {
+    fmt::print("{:<12}", figure.first);
+    for (const auto& [title, figures] : columns) {
+      const double value = find(*figures, figure.first);
+      fmt::print("{:>10}", std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, figure.first == "seconds" ? 1 : 3));
+    }
+    fmt::print("\n");
+  }
+}
+
+void save(const Options& options, const Comparison& comparison, const std::string& title,
+          const std::function<report::Lines()>& panel) {
+  if (!options.json.empty()) {
+    nlohmann::ordered_json object;
+    add(object, comparison.learned.after);
+    add(object["before"], comparison.learned.before);
+    add(object["frozen"], comparison.frozen.after);
+    add(object["none"], comparison.none.after);
+    write_json(options, object);
+  }
+  if (options.out.empty()) return;
+  const std::string stem = options.out + "/" + options.name;
+  const report::Matrix &start = comparison.learned.start.value(), &table = comparison.learned.table.value();
+  report::Figure(title, 3)
+      .add(table_panel(start, "Position table before"))
+      .add(table_panel(table, "Position table after"))
+      .add(loss_panel(comparison))
+      .add(cosine_panel(start, "Cosines of positions before"))
+      .add(cosine_panel(table, "Cosines of positions after"))
+      .add(panel())
+      .save_png(stem + ".png");
+  report::Figure(title).add(table_panel(start, "before")).add(table_panel(table, "after")).save_png(stem + "_table.png");
+  report::Figure(title).add(cosine_panel(start, "before")).add(cosine_panel(table, "after")).save_png(stem + "_cosines.png");
+  save_curves(stem + ".csv", comparison);
+  fmt::print("pictures and curves: {0}.png {0}_table.png {0}_cosines.png {0}.csv\n", stem);
+}
+
+void save_json(const Options& options, const Figures& figures) {
+  if (options.json.empty()) return;
+  nlohmann::ordered_json object;
+  add(object, figures);
+  write_json(options, object);
+}
+
+}  // namespace example

@@ -1,0 +1,77 @@
+// Embedding, Dropout, Linear.
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "wengert/kernels.hpp"
+#include "wengert/layers/dropout.hpp"
+#include "wengert/layers/embedding.hpp"
+#include "wengert/layers/linear.hpp"
+#include "wengert/ops.hpp"
+#include "wengert/random.hpp"
+
+namespace wengert::layers {
+
+namespace {
+
+void check_padding(std::optional<std::int64_t> padding_idx, std::int64_t rows) {
+  if (padding_idx && (*padding_idx < 0 || *padding_idx >= rows))
+    throw IndexError(fmt::format("Embedding: padding_idx {} is outside [0, {})", *padding_idx, rows));
+}
+
+// Row `row` of a table becomes zeros.
+void zero_row(Tensor& table, std::int64_t row) {
+  const std::int64_t width = table.size(1);
+  StridedView from, to;
+  from.strides[0] = to.strides[0] = 1;
+  to.offset = row * width;
+  table.kernels().copy_strided({width}, zeros({width}, table), from, table, to);
+}
+
+}  // namespace
+
+Embedding::Embedding(const Options& options) : padding_idx_(options.padding_idx) {
+  check_padding(padding_idx_, options.num_embeddings);
+  if (!(options.init_std >= 0.0))
+    throw ValueError(fmt::format("Embedding: init_std is {}; it must not be negative", options.init_std));
+  weight = empty({options.num_embeddings, options.embedding_dim}, options.dtype);
+  normal_(weight, 0.0, options.init_std);
+  if (padding_idx_) zero_row(weight, *padding_idx_);
+  register_parameter("weight", weight);
+}
+
+Embedding::Embedding(const Tensor& table, const Pretrained& options) : padding_idx_(options.padding_idx) {
+  if (table.dim() != 2)
+    throw ShapeError(fmt::format("Embedding: a table must have shape (rows, d), got {}", table.shape().str()));
+  check_padding(padding_idx_, table.size(0));
+  weight = table.detach();
+  register_parameter("weight", weight, !options.freeze);
+}
+
+Embedding Embedding::from_pretrained(const Tensor& table, const Pretrained& options) { return Embedding(table, options); }
+
+Tensor Embedding::forward(const Tensor& ids) const { return embedding(weight, ids, {.padding_idx = padding_idx_}); }
+
+void Dropout::set_p(double p) {
+  if (!(p >= 0.0 && p <= 1.0)) throw ValueError(fmt::format("Dropout: p is {}; it must be in [0, 1]", p));
+  p_ = p;
+}
+
+Tensor Dropout::forward(const Tensor& x) const { return dropout(x, p_, is_training()); }
+
+Linear::Linear(const Options& options) {
+  const double bound = options.in_features > 0 ? 1.0 / std::sqrt(static_cast<double>(options.in_features)) : 0.0;
+  weight = empty({options.out_features, options.in_features}, options.dtype);
+  uniform_(weight, -bound, bound);
+  if (options.bias) {
+    bias = empty({options.out_features}, options.dtype);
+    uniform_(bias, -bound, bound);
+  }
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
+
+}  // namespace wengert::layers

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Every check, the long ones included: check-all.sh [STEP...], all steps but `bare` if none is named.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=$(nproc)
+
+sources() { git ls-files -co --exclude-standard -- '*.cpp' '*.hpp' | xargs ls -d 2>/dev/null; }
+
+build() { # build FOLDER PRESET OPTION...: configures and builds build/FOLDER
+  local folder=build/$1 preset=$2
+  shift 2
+  cmake --preset "$preset" -B "$folder" "$@" >/dev/null
+  cmake --build "$folder" -j "$jobs"
+}
+run_tests() { # run_tests FOLDER OPTION...
+  local folder=build/$1
+  shift
+  ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$jobs" "$@"
+}
+
+step_format() {
+  sources | xargs clang-format --dry-run -Werror
+  git ls-files -co --exclude-standard -- '*.sh' .ci/run | xargs ls -d 2>/dev/null | xargs shellcheck
+}
+step_gcc() {
+  build release release
+  run_tests release
+}
+step_clang() {
+  build clang release -DCMAKE_CXX_COMPILER=clang++
+  run_tests clang
+}
+step_tidy() {
+  cmake --preset release -B build/clang -DCMAKE_CXX_COMPILER=clang++ >/dev/null
+  run-clang-tidy -quiet -p build/clang -j "$jobs" "$PWD/(framework|layers|backends|examples|tests|benchmarks)/" \
+    >build/clang/tidy.log 2>&1 || { grep -A4 -E '(error|warning):' build/clang/tidy.log; return 1; }
+}
+step_asan() {
+  build asan asan
+  run_tests asan
+}
+step_tsan() {
+  build tsan tsan
+  TSAN_OPTIONS=ignore_noninstrumented_modules=1 run_tests tsan -R '^suite\.'
+}
+step_shared() { # the same as shared libraries: tests, consumer, snippets
+  build shared release -DBUILD_SHARED_LIBS=ON
+  run_tests shared -R '^(suite|package)\.'
+}
+step_folder() { # as a folder of somebody's project, really built
+  build release release
+  WENGERT_CONSUMER_FOLDER=build run_tests release -R '^package\.consumer$'
+}
+step_xtensor() { # the headers of xtensor in the folders that 0.26 put them in
+  tests/xtensor_folders.sh c++ "$PWD" "$PWD/build/xtensor_folders" /usr/include/xtensor
+}
+step_compile_time() { scripts/compile-time.sh --headers; }
+step_bare() { # on a machine that has nothing; needs root and debootstrap
+  scripts/bare-machine.sh scripts/demo.sh
+  scripts/bare-machine.sh scripts/test.sh
+}
+
+all=(format gcc clang tidy asan tsan shared folder xtensor compile_time)
+steps=("$@")
+[[ $# -gt 0 ]] || steps=("${all[@]}")
+for step in "${steps[@]}"; do
+  declare -F "step_$step" >/dev/null || { echo "check-all: no step $step; there are: ${all[*]} bare" >&2; exit 2; }
+done
+scripts/setup.sh --checks
+for step in "${steps[@]}"; do
+  echo "=== $step"
+  start=$SECONDS
+  "step_$step"
+  echo "--- $step: $((SECONDS - start)) s"
+done
+echo "=== all passed"

@@ -1,0 +1,110 @@
+/// A steady training step: nothing allocated, nothing copied between host and backend, nothing left on the tape.
+
+#include <doctest/doctest.h>
+
+#include <memory>
+
+#include "count_allocations.hpp"
+#include "odd_backend.hpp"
+#include "wengert/layers.hpp"
+#include "wengert/ops.hpp"
+#include "wengert/optim.hpp"
+#include "wengert/random.hpp"
+#include "wengert/tape.hpp"
+
+using namespace wengert;
+using optim::RowUpdate;
+
+namespace {
+
+struct Model : layers::Module {
+  layers::TransformerEmbedding embed{{.vocab_size = 500, .max_seq_len = 40, .embed_dim = 24, .padding_idx = 0}};
+  layers::Linear hidden{{.in_features = 24, .out_features = 32}};
+  layers::Linear head{{.in_features = 32, .out_features = 500}};
+  Model() {
+    register_module("embed", embed);
+    register_module("hidden", hidden);
+    register_module("head", head);
+  }
+  Tensor operator()(const Tensor& ids) const { return head(relu(hidden(embed(ids)))); }
+};
+
+/// Batches that are on the backend before the training starts. They differ in their number of distinct ids.
+struct Batch {
+  Tensor ids, labels;
+};
+std::vector<Batch> make_batches() {
+  std::vector<Batch> batches;
+  for (const std::int64_t range : {500, 20, 3})
+    batches.push_back({randint(0, range, {4, 32}), randint(0, 500, {4, 32})});
+  return batches;
+}
+
+void step(const Model& model, optim::Optimizer& optimizer, const Batch& batch, bool clip) {
+  {
+    Tape tape;
+    tape.backward(cross_entropy(model(batch.ids), batch.labels));
+  }
+  if (clip) {
+    optim::clip_grad_norm(optimizer, 0.5);
+    optim::clip_grad_value(optimizer, 0.01);
+  }
+  optimizer.step();
+  optimizer.zero_grad();
+}
+
+void check_steady(const Model& model, optim::Optimizer& optimizer, bool clip) {
+  const std::vector<Batch> batches = make_batches();
+  for (int i = 0; i < 9; ++i) step(model, optimizer, batches[static_cast<std::size_t>(i % 3)], clip);
+
+  const Memory& memory = current_backend().memory();
+  const MemoryStats before = memory.stats();
+  const std::int64_t system_calls_of_host = host_memory().stats().system_calls;
+  const odd::Counts transfers = odd::counts();  // of the test backend, whose memory the host cannot see
+  std::int64_t allocations = 0;
+  {
+    const AllocationCount count;
+    for (int i = 0; i < 9; ++i) step(model, optimizer, batches[static_cast<std::size_t>(i % 3)], clip);
+    allocations = count.value();
+  }
+  const odd::Counts transfers_after = odd::counts();
+  const MemoryStats after = memory.stats();
+  CHECK(allocations == 0);
+  CHECK(after.system_calls == before.system_calls);
+  CHECK(host_memory().stats().system_calls == system_calls_of_host);
+  CHECK(after.requests > before.requests);
+  CHECK(after.in_use == before.in_use);
+  CHECK(live_nodes() == 0);
+  if (current_backend().name() == "odd") {
+    // Clipping by norm reads one number a parameter. Copies within the backend: the tape's own ids and labels.
+    const std::int64_t parameters = static_cast<std::int64_t>(optimizer.named_parameters().size());
+    CHECK(transfers_after.uploads == transfers.uploads);
+    CHECK(transfers_after.downloads - transfers.downloads == (clip ? 9 * parameters : 0));
+    CHECK(transfers_after.copies - transfers.copies == 9 * 2);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the counter of allocations counts") {
+  const AllocationCount count;
+  const auto value = std::make_unique<int>(1);
+  const std::vector<int> values(100, *value);
+  CHECK(count.value() >= 2);
+  CHECK(values[99] == 1);
+}
+
+TEST_CASE("a steady training step allocates nothing") {
+  for (const bool clip : {false, true}) {
+    CAPTURE(clip);
+    for (const RowUpdate rows : {RowUpdate::dense, RowUpdate::lazy}) {
+      Model model;
+      optim::AdamW optimizer(model.named_parameters(), {.lr = 1e-3, .rows = rows});
+      optimizer.set_schedule([](std::int64_t n) { return optim::linear_warmup(n, 5); });
+      check_steady(model, optimizer, clip);
+    }
+    Model model;
+    optim::SGD optimizer(model.named_parameters(), {.lr = 1e-2, .momentum = 0.9, .nesterov = true});
+    check_steady(model, optimizer, clip);
+  }
+}
