@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <future>
 
 namespace example {
 
@@ -48,6 +49,10 @@ const char* name_of(PositionTable positions) {
   }
   return "?";
 }
+
+void append(Figures& figures, const Figures& more) { figures.insert(figures.end(), more.begin(), more.end()); }
+
+bool side_by_side() { return wengert::num_threads() > 1; }
 
 }  // namespace
 
@@ -109,23 +114,26 @@ void Run::record(std::int64_t step, const wengert::Tensor& loss) {
 
 Comparison compare(const Options& options, Run (*train)(const Options& options, PositionTable positions)) {
   const auto timed = [&](PositionTable positions) {
+    wengert::Generator generator;
+    const wengert::GeneratorScope scope(generator);
     const auto start = std::chrono::steady_clock::now();
     Run run = train(options, positions);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    for (const auto& [table, figures] : {std::pair{&run.start, &run.before}, std::pair{&run.table, &run.after}}) {
-      if (!*table) continue;
-      const Figures of_table = table_figures(**table);
-      figures->insert(figures->end(), of_table.begin(), of_table.end());
-    }
+    if (run.start && positions == PositionTable::learned) append(run.before, table_figures(*run.start));
+    if (run.table) append(run.after, table_figures(*run.table));
     run.after.emplace_back("seconds", seconds.count());
     run.curve.name = name_of(positions);
     return run;
   };
-  return {timed(PositionTable::learned), timed(PositionTable::frozen), timed(PositionTable::none)};
+  const auto how = side_by_side() ? std::launch::async : std::launch::deferred;
+  auto frozen = std::async(how, timed, PositionTable::frozen), none = std::async(how, timed, PositionTable::none);
+  Run learned = timed(PositionTable::learned);
+  return {std::move(learned), frozen.get(), none.get()};
 }
 
 report::Progress progress(const Options& options, PositionTable positions) {
-  return report::Progress(fmt::format("{}, {}", options.name, name_of(positions)), options.steps);
+  return report::Progress(fmt::format("{}, {}", options.name, name_of(positions)), options.steps,
+                          {.visible = positions == PositionTable::learned || !side_by_side()});
 }
 
 }  // namespace example

@@ -57,10 +57,11 @@ struct Comparison {
   Run learned, frozen, none;
 };
 /// Trains the same model three times: with a learned position table, with a frozen random one, and without positions.
-/// A table that looks learned proves nothing unless the other two do worse.
+/// A table that looks learned proves nothing unless the other two do worse. Side by side if more than one thread is allowed:
+/// tapes belong to threads, and each run gets a generator of its own.
 Comparison compare(const Options& options, Run (*train)(const Options& options, wengert::layers::PositionTable positions));
 
-/// A bar for one of the three.
+/// A bar for one of the three; only the learned one shows when they run side by side.
 report::Progress progress(const Options& options, wengert::layers::PositionTable positions);
 
 /// The figures side by side on stdout.

@@ -49,22 +49,20 @@ Batch make_batch(const std::vector<std::int64_t>& text, const std::vector<std::i
   return {wg::tensor<std::int64_t>(ids, {rows, context}), wg::tensor<std::int64_t>(next, {rows})};
 }
 
-example::Figures evaluate(Model& model, const std::vector<std::int64_t>& text) {
+example::Figures evaluate(Model& model, const wg::data::TextPart& text) {
+  const std::vector<std::int64_t> starts = text.windows(context + 1, stride);
+  const std::int64_t count = std::ssize(starts), rows = 4 * batch;
+  double loss = 0.0, hits = 0.0;
   model.eval();
-  double loss = 0.0, hits = 0.0, count = 0.0;
-  const auto last = static_cast<std::int64_t>(text.size()) - context;
-  for (std::int64_t start = 0; start < last;) {
-    std::vector<std::int64_t> starts;
-    for (; start < last && static_cast<std::int64_t>(starts.size()) < 4 * batch; start += stride) starts.push_back(start);
-    const Batch data = make_batch(text, starts);
+  for (std::int64_t first = 0; first < count; first += rows) {
+    const Batch data = make_batch(text.ids, {starts.begin() + first, starts.begin() + std::min(first + rows, count)});
     const wg::Tensor logits = model(data.ids);
     loss += wg::cross_entropy(logits, data.next, {.reduction = wg::Reduction::sum}).item();
     const auto answers = wg::argmax(logits, -1).to_vector<std::int64_t>(), right = data.next.to_vector<std::int64_t>();
     for (std::size_t i = 0; i < right.size(); ++i) hits += answers[i] == right[i];
-    count += static_cast<double>(starts.size());
   }
   model.train();
-  return {{"accuracy", hits / count}, {"loss", loss / count}};
+  return {{"accuracy", hits / static_cast<double>(count)}, {"loss", loss / static_cast<double>(count)}};
 }
 
 /// The lengths of the table's rows at the far end and next to the character that is asked for.
@@ -79,7 +77,8 @@ wg::data::TextCorpus corpus;
 example::Run train(const example::Options& options, PositionTable positions) {
   wg::manual_seed(options.seed);
   std::mt19937_64 random(options.seed);
-  std::uniform_int_distribution<std::int64_t> any_start(0, static_cast<std::int64_t>(corpus.train.size()) - context - 1);
+  const std::vector<std::int64_t> windows = corpus.train.windows(context + 1);
+  std::uniform_int_distribution<std::size_t> any_window(0, windows.size() - 1);
 
   Model model(corpus.vocabulary.size(), positions);
   // The table starts as noise of some size; a higher rate and some decay let it forget that noise.
@@ -103,8 +102,8 @@ example::Run train(const example::Options& options, PositionTable positions) {
   auto progress = example::progress(options, positions);
   std::vector<std::int64_t> starts(batch);
   for (std::int64_t step = 1; step <= options.steps; ++step) {
-    for (std::int64_t& start : starts) start = any_start(random);
-    const Batch data = make_batch(corpus.train, starts);
+    for (std::int64_t& start : starts) start = windows[any_window(random)];
+    const Batch data = make_batch(corpus.train.ids, starts);
     wg::Tensor loss;
     {
       wg::Tape tape;

@@ -49,7 +49,9 @@ Embedding::Embedding(const Tensor& table, const Pretrained& options) : padding_i
   register_parameter("weight", weight, !options.freeze);
 }
 
-Embedding Embedding::from_pretrained(const Tensor& table, const Pretrained& options) { return Embedding(table, options); }
+Embedding Embedding::from_pretrained(const Tensor& table, const Pretrained& options) {
+  return Embedding(table, options);
+}
 
 Tensor Embedding::forward(const Tensor& ids) const { return embedding(weight, ids, {.padding_idx = padding_idx_}); }
 

@@ -120,7 +120,9 @@ NamedTensors Module::state_dict() const {
 
 namespace {
 
-std::string described(const Tensor& tensor) { return fmt::format("{} {}", name_of(tensor.dtype()), tensor.shape().str()); }
+std::string described(const Tensor& tensor) {
+  return fmt::format("{} {}", name_of(tensor.dtype()), tensor.shape().str());
+}
 
 std::string listed(const char* what, const std::vector<std::string>& names) {
   return names.empty() ? std::string() : fmt::format("; {}: {}", what, fmt::join(names, ", "));

@@ -20,8 +20,8 @@ void check_probability(double p) {
 const TransformerEmbedding::Options& checked(const TransformerEmbedding::Options& options) {
   check_probability(options.dropout);
   if (options.position_offset < 0)
-    throw ValueError(fmt::format("TransformerEmbedding: position_offset is {}; it must not be negative",
-                                 options.position_offset));
+    throw ValueError(
+        fmt::format("TransformerEmbedding: position_offset is {}; it must not be negative", options.position_offset));
   if (options.init_std && !(*options.init_std >= 0.0))
     throw ValueError(fmt::format("TransformerEmbedding: init_std is {}; it must not be negative", *options.init_std));
   return options;
@@ -91,8 +91,7 @@ void TransformerEmbedding::set_dropout(double p) {
 Tensor TransformerEmbedding::forward(const Tensor& ids, const Place& place) const {
   if (ids.dim() != 1 && ids.dim() != 2)
     throw ShapeError(fmt::format("TransformerEmbedding: ids must have shape (T) or (B, T), got {}", ids.shape().str()));
-  if (positions_ == PositionTable::none)
-    return wengert::dropout(token_embed(ids), dropout_, is_training());
+  if (positions_ == PositionTable::none) return wengert::dropout(token_embed(ids), dropout_, is_training());
 
   EmbedDropoutOptions options{.p = dropout_, .training = is_training(), .padding_idx = token_embed.padding_idx()};
   if (place.position_ids.defined()) {
@@ -101,8 +100,8 @@ Tensor TransformerEmbedding::forward(const Tensor& ids, const Place& place) cons
     const std::int64_t length = ids.size(-1);
     if (place.offset < 0) throw IndexError(fmt::format("TransformerEmbedding: offset {} is negative", place.offset));
     if (place.offset > max_seq_len_ || length > max_seq_len_ - place.offset)
-      throw IndexError(fmt::format("TransformerEmbedding: offset {} + length {} exceeds max_seq_len {}", place.offset, length,
-                                   max_seq_len_));
+      throw IndexError(fmt::format("TransformerEmbedding: offset {} + length {} exceeds max_seq_len {}", place.offset,
+                                   length, max_seq_len_));
     options.offset = position_offset_ + place.offset;
   }
   return embed_dropout(token_embed.weight, pos_embed.weight, ids, options);
@@ -126,7 +125,8 @@ Tensor count_positions(const Tensor& ids, std::int64_t first, std::int64_t paddi
 void check_integers(const char* function, const char* what, const Tensor& ids) {
   if (is_floating(ids.dtype()))
     throw DTypeError(fmt::format("{}: {} must be int32 or int64, got {}", function, what, name_of(ids.dtype())));
-  if (ids.dim() == 0) throw ShapeError(fmt::format("{}: {} must have an axis to count along, got a scalar", function, what));
+  if (ids.dim() == 0)
+    throw ShapeError(fmt::format("{}: {} must have an axis to count along, got a scalar", function, what));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ failed=0
 forbid() {
   what=$1 pattern=$2
   shift 2
-  if grep -rnE --exclude=wengert.hpp --include='*.hpp' --include='*.cpp' "^ *# *include *[<\"]$pattern" "$@"; then
+  if grep -rnE --include='*.hpp' --include='*.cpp' --exclude=wengert.hpp "^ *# *include *[<\"]$pattern" "$@"; then
     echo "^ $what"
     failed=1
   fi

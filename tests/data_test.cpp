@@ -70,10 +70,23 @@ TEST_CASE("data: the end of every file is held out") {
   fs::create_directory(folder.path / "sub");
   const data::TextCorpus corpus = data::read_corpus(folder.path.string());
   CHECK(corpus.vocabulary.size() == 36);
-  CHECK(data::to_utf8(corpus.vocabulary.decode(corpus.train)) == "abcdefghijklmnopqrstuvwx012345678");
-  CHECK(data::to_utf8(corpus.vocabulary.decode(corpus.validation)) == "yz9");
+  CHECK(data::to_utf8(corpus.vocabulary.decode(corpus.train.ids)) == "abcdefghijklmnopqrstuvw012345678");
+  CHECK(data::to_utf8(corpus.vocabulary.decode(corpus.validation.ids)) == "xyz9");
+  CHECK(corpus.train.ends == Ids{23, 32});
+  CHECK(corpus.validation.ends == Ids{3, 4});
   const data::TextCorpus one = data::read_corpus((folder.path / "link").string(), 0.5);
-  CHECK(data::to_utf8(one.vocabulary.decode(one.validation)) == "nopqrstuvwxyz");
+  CHECK(data::to_utf8(one.vocabulary.decode(one.validation.ids)) == "nopqrstuvwxyz");
+}
+
+TEST_CASE("data: windows stay within a file") {
+  const data::TextPart part{{0, 1, 2, 3, 4, 5, 6, 7, 8}, {5, 7, 9}};
+  CHECK(part.windows(3) == Ids{0, 1, 2});
+  CHECK(part.windows(2) == Ids{0, 1, 2, 3, 5, 7});
+  CHECK(part.windows(2, 2) == Ids{0, 2, 5, 7});
+  CHECK(part.windows(1, 3) == Ids{0, 3, 5, 7});
+  CHECK(part.windows(6).empty());
+  CHECK_THROWS_AS(part.windows(0), wengert::ValueError);
+  CHECK_THROWS_AS(part.windows(1, 0), wengert::ValueError);
 }
 
 TEST_CASE("data: what is wrong with a file") {
@@ -111,9 +124,9 @@ TEST_CASE("data: the licence texts of a Debian machine") {
     return;
   }
   const data::TextCorpus corpus = data::read_corpus(path, 0.1, 17);
-  CHECK(corpus.train.size() > 9 * corpus.validation.size());
-  CHECK(corpus.train.size() < 9 * corpus.validation.size() + 1000);
-  CHECK(corpus.train.size() > 100000);
+  CHECK(corpus.train.ids.size() <= 9 * corpus.validation.ids.size());
+  CHECK(corpus.train.ids.size() + 1000 > 9 * corpus.validation.ids.size());
+  CHECK(corpus.train.ids.size() > 100000);
   CHECK(corpus.vocabulary.size() > 60);
   CHECK(corpus.vocabulary.size() < 256);
 }

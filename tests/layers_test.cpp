@@ -143,7 +143,8 @@ TEST_CASE("EMB-12: a tied table gets the sum of its row-sparse and its dense gra
     for (int pass = 1; pass <= 2; ++pass) {
       Tape tape;
       // In the second form the projection is recorded first, so that its backward runs last.
-      const Tensor loss = lookup_first ? sum(head(embed(ids))) : sum(linear(ones({2, 2}), head.weight)) + sum(embed(ids)) * 5.0;
+      const Tensor loss =
+          lookup_first ? sum(head(embed(ids))) : sum(linear(ones({2, 2}), head.weight)) + sum(embed(ids)) * 5.0;
       tape.backward(loss);
       const double f = pass;
       const Values expected{2 * f, 2 * f, 12 * f, 12 * f, 2 * f, 2 * f, 2 * f, 2 * f, 2 * f, 2 * f};
@@ -216,23 +217,22 @@ TEST_CASE("POS-04: a checkpoint that does not match is refused as a whole") {
   // (e) a prefix on every key
   state = good;
   for (NamedTensor& entry : state) entry.name = "model." + entry.name;
-  refused(state, false,
-          "load_state_dict: 0 of 6 keys matched; missing: scale, table, embed.token_embed.weight, embed.pos_embed.weight, "
-          "head.weight, head.bias; unexpected: model.scale, model.table, model.embed.token_embed.weight, "
-          "model.embed.pos_embed.weight, model.head.weight, model.head.bias");
-  refused({}, false,
-          "load_state_dict: 0 of 6 keys matched; missing: scale, table, embed.token_embed.weight, embed.pos_embed.weight, "
-          "head.weight, head.bias");
+  refused(
+      state, false,
+      "load_state_dict: 0 of 6 keys matched; missing: scale, table, embed.token_embed.weight, embed.pos_embed.weight, "
+      "head.weight, head.bias; unexpected: model.scale, model.table, model.embed.token_embed.weight, "
+      "model.embed.pos_embed.weight, model.head.weight, model.head.bias");
+  refused(
+      {}, false,
+      "load_state_dict: 0 of 6 keys matched; missing: scale, table, embed.token_embed.weight, embed.pos_embed.weight, "
+      "head.weight, head.bias");
   // (f) one good, several wrong: all are listed, nothing is loaded
-  state = {{"scale", make({3}, {1})},
-           {"table", zeros({2}, DType::float64)},
-           {"head.bias", Tensor()},
-           {"head.weight", zeros({6, 4})},
-           {"head.weight", zeros({6, 4})},
-           {"extra", zeros({1})}};
-  refused(state, true,
-          "load_state_dict: 4 of 6 keys matched; missing: embed.token_embed.weight, embed.pos_embed.weight; unexpected: "
-          "extra; wrong: table is float64 [2], not float32 [2], head.weight comes twice, head.bias is undefined");
+  state = {{"scale", make({3}, {1})},      {"table", zeros({2}, DType::float64)}, {"head.bias", Tensor()},
+           {"head.weight", zeros({6, 4})}, {"head.weight", zeros({6, 4})},        {"extra", zeros({1})}};
+  refused(
+      state, true,
+      "load_state_dict: 4 of 6 keys matched; missing: embed.token_embed.weight, embed.pos_embed.weight; unexpected: "
+      "extra; wrong: table is float64 [2], not float32 [2], head.weight comes twice, head.bias is undefined");
   // Not strict: a part may be missing, and is reported.
   const layers::LoadResult result = model.load_state_dict({{"scale", make({3}, {1})}}, {.strict = false});
   CHECK(result.missing.size() == 5);

@@ -64,8 +64,9 @@ class OddMemory final : public Memory {
       offset = free.back();
       free.pop_back();
     } else {
+      if (bytes > space - used_ - page)
+        throw BackendError("odd memory: cannot allocate " + std::to_string(bytes) + " bytes");
       used_ += (bytes + page - 1) / page * page;
-      if (used_ > space) throw BackendError("odd memory: cannot allocate " + std::to_string(bytes) + " bytes");
     }
     std::memset(real_ + offset, 0xFF, bytes);  // NaN in both floating types, -1 in the integer ones
     return handed_out_ + offset;
@@ -134,8 +135,8 @@ struct OddKernels : reference::Kernels<T> {
                      std::optional<std::int64_t> skip) override {
     const RowGrad merged = Base::merge_rows(in(ids), in(rows), num_rows, skip);
     RowGrad out{empty(merged.ids.shape(), ids), empty(merged.rows.shape(), rows), num_rows};
-    std::memcpy(real(out.ids.storage().write()), merged.ids.storage().read(), merged.ids.storage().bytes());
-    std::memcpy(real(out.rows.storage().write()), merged.rows.storage().read(), merged.rows.storage().bytes());
+    for (const auto& [to, from] : {std::pair(&out.ids, &merged.ids), std::pair(&out.rows, &merged.rows)})
+      if (from->numel() > 0) std::memcpy(real(to->storage().write()), from->storage().read(), from->storage().bytes());
     return out;
   }
   void add_rows(const RowGrad& rows, Tensor& dense) override { Base::add_rows(in(rows), Out(dense)); }

@@ -90,7 +90,8 @@ TEST_CASE("a state that does not fit is refused as a whole, naming everything") 
     CHECK_THROWS_WITH_AS(optimizer.load_state_dict(state), text, Error);
     CHECK(optimizer.step_count() == 2);
     const OptimizerState after = optimizer.state_dict();
-    for (std::size_t i = 0; i < 4; ++i) CHECK(values_of(after.tensors[i].tensor) == values_of(present.tensors[i].tensor));
+    for (std::size_t i = 0; i < 4; ++i)
+      CHECK(values_of(after.tensors[i].tensor) == values_of(present.tensors[i].tensor));
   };
   OptimizerState state = good;
   state.steps[0].name = "c";
@@ -117,7 +118,8 @@ TEST_CASE("a state that does not fit is refused as a whole, naming everything") 
   CHECK(!optimizer.state_dict().tensors[0].tensor.is(good.tensors[0].tensor));
   set_gradients(a, b, 2);
   optimizer.step();
-  CHECK(values_of(good.tensors[0].tensor) != values_of(optimizer.state_dict().tensors[0].tensor));  // values were copied
+  CHECK(values_of(good.tensors[0].tensor) !=
+        values_of(optimizer.state_dict().tensors[0].tensor));  // values were copied
 }
 
 TEST_CASE("OPT-05: state follows a parameter to another backend") {
@@ -184,7 +186,8 @@ TEST_CASE("OPT-07: the schedule gives the rates of the table, also after a resum
   CHECK(groups.last_lr(1) == 3.0);
   groups.set_schedule([](std::int64_t) { return -0.5; });
   CHECK_THROWS_WITH_AS(groups.step(),
-                       "SGD: the schedule gave the factor -0.5 for step 3; it must be finite and not negative", ValueError);
+                       "SGD: the schedule gave the factor -0.5 for step 3; it must be finite and not negative",
+                       ValueError);
   CHECK(groups.step_count() == 2);
 }
 

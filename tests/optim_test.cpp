@@ -93,8 +93,8 @@ TEST_CASE("SGD: ten steps equal a plain loop, dense and row-sparse") {
     double momentum, dampening, decay;
     bool nesterov;
   };
-  for (const Setting& s : {Setting{0, 0, 0, false}, {0, 0, 0.1, false}, {0.9, 0, 0.01, false}, {0.9, 0.2, 0, false},
-                           {0.8, 0, 0.05, true}})
+  for (const Setting& s :
+       {Setting{0, 0, 0, false}, {0, 0, 0.1, false}, {0.9, 0, 0.01, false}, {0.9, 0.2, 0, false}, {0.8, 0, 0.05, true}})
     for (const Kind kind : kinds)
       for (const DType dtype : {DType::float32, DType::float64}) {
         CAPTURE(s.momentum);
@@ -226,6 +226,11 @@ TEST_CASE("OPT-04: decay reaches what has a gradient, and nothing else") {
     CHECK(got[2] == Approx(0.99 - 0.1).epsilon(1e-7));  // the decay uses the value before the step
     CHECK(alone.item() == 1.0);
     CHECK(frozen.item() == 1.0);
+    // Frozen in the middle of a training run, with a gradient left over.
+    const Values before = values_of(table);
+    table.set_requires_grad(false);
+    optimizer.step();
+    CHECK(values_of(table) == before);
   }
 }
 

@@ -100,7 +100,8 @@ TEST_CASE("TransformerEmbedding: settings out of range are refused") {
                        "TransformerEmbedding: position_offset is -1; it must not be negative", ValueError);
   CHECK_THROWS_WITH_AS(TransformerEmbedding({.vocab_size = 2, .max_seq_len = 2, .embed_dim = 2, .init_std = -0.5}),
                        "TransformerEmbedding: init_std is -0.5; it must not be negative", ValueError);
-  CHECK_THROWS_AS(TransformerEmbedding({.vocab_size = 2, .max_seq_len = 2, .embed_dim = 2, .padding_idx = 2}), IndexError);
+  CHECK_THROWS_AS(TransformerEmbedding({.vocab_size = 2, .max_seq_len = 2, .embed_dim = 2, .padding_idx = 2}),
+                  IndexError);
   CHECK_THROWS_AS(TransformerEmbedding({.vocab_size = -2, .max_seq_len = 2, .embed_dim = 2}), ShapeError);
   TransformerEmbedding embed(small_options());
   CHECK_THROWS_AS(embed.set_dropout(-0.5), ValueError);
@@ -155,7 +156,8 @@ TEST_CASE("sinusoidal_table: the formula of the paper") {
     for (int i = 0; i < 4; ++i) {
       const double angle = p / std::pow(10000.0, 2.0 * i / 7.0);
       CHECK(values[static_cast<std::size_t>(7 * p + 2 * i)] == Approx(std::sin(angle)).epsilon(1e-13));
-      if (2 * i + 1 < 7) CHECK(values[static_cast<std::size_t>(7 * p + 2 * i + 1)] == Approx(std::cos(angle)).epsilon(1e-13));
+      if (2 * i + 1 < 7)
+        CHECK(values[static_cast<std::size_t>(7 * p + 2 * i + 1)] == Approx(std::cos(angle)).epsilon(1e-13));
     }
   CHECK(layers::sinusoidal_table(3, 4).dtype() == DType::float32);
 }
@@ -166,14 +168,17 @@ TEST_CASE("POS-01: offset and length against the maximum") {
     options.positions = positions;
     TransformerEmbedding embed(options);
     const auto of_length = [](std::int64_t length) { return zeros({length}, DType::int64); };
-    CHECK_THROWS_WITH_AS(embed(of_length(9)), "TransformerEmbedding: offset 0 + length 9 exceeds max_seq_len 8", IndexError);
+    CHECK_THROWS_WITH_AS(embed(of_length(9)), "TransformerEmbedding: offset 0 + length 9 exceeds max_seq_len 8",
+                         IndexError);
     CHECK_THROWS_WITH_AS(embed(of_length(1), {.offset = 8}),
                          "TransformerEmbedding: offset 8 + length 1 exceeds max_seq_len 8", IndexError);
     CHECK_THROWS_WITH_AS(embed(of_length(2), {.offset = 7}),
                          "TransformerEmbedding: offset 7 + length 2 exceeds max_seq_len 8", IndexError);
     CHECK_THROWS_WITH_AS(embed(of_length(0), {.offset = INT64_MAX}),
-                         "TransformerEmbedding: offset 9223372036854775807 + length 0 exceeds max_seq_len 8", IndexError);
-    CHECK_THROWS_WITH_AS(embed(of_length(1), {.offset = -1}), "TransformerEmbedding: offset -1 is negative", IndexError);
+                         "TransformerEmbedding: offset 9223372036854775807 + length 0 exceeds max_seq_len 8",
+                         IndexError);
+    CHECK_THROWS_WITH_AS(embed(of_length(1), {.offset = -1}), "TransformerEmbedding: offset -1 is negative",
+                         IndexError);
     CHECK(embed(of_length(8)).shape() == Shape{8, 2});
     CHECK(embed(of_length(1), {.offset = 7}).shape() == Shape{1, 2});
     CHECK(embed(of_length(0)).shape() == Shape{0, 2});
@@ -220,9 +225,9 @@ TEST_CASE("POS-02: tables with rows in front of position 0") {
   CHECK_THROWS_WITH_AS(by_padding(9), "embed_dropout: position id 10 at [8] is outside [0, 10)", IndexError);
   // A table for another way of counting does not load by accident.
   TransformerEmbedding plain({.vocab_size = 6, .max_seq_len = 8, .embed_dim = 2});
-  CHECK_THROWS_WITH_AS(plain.load_state_dict(embed.state_dict()),
-                       "load_state_dict: 2 of 2 keys matched; wrong: pos_embed.weight is float32 [10, 2], not float32 [8, 2]",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      plain.load_state_dict(embed.state_dict()),
+      "load_state_dict: 2 of 2 keys matched; wrong: pos_embed.weight is float32 [10, 2], not float32 [8, 2]", Error);
   CHECK_THROWS_AS(layers::position_ids_from_padding(padded, -1), IndexError);
   CHECK_THROWS_AS(layers::position_ids_from_padding(zeros({2}), 1), DTypeError);
   CHECK(layers::position_ids_from_padding(zeros({2, 0}, DType::int64), 1).shape() == Shape{2, 0});
@@ -265,8 +270,8 @@ TEST_CASE("a small model learns where its tokens stand, and cannot without posit
     TransformerEmbedding embed(
         {.vocab_size = 3, .max_seq_len = length, .embed_dim = 16, .dropout = 0.1, .positions = positions});
     layers::Linear head({.in_features = 16, .out_features = length});
-    optim::AdamW optimizer({{.parameters = embed.named_parameters("embed")}, {.parameters = head.named_parameters("head")}},
-                           {.lr = 0.03});
+    optim::AdamW optimizer(
+        {{.parameters = embed.named_parameters("embed")}, {.parameters = head.named_parameters("head")}}, {.lr = 0.03});
     Ids places;
     for (std::int64_t i = 0; i < batch * length; ++i) places.push_back(i % length);
     const Tensor labels = ids_of(places, {batch, length});

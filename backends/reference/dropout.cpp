@@ -1,6 +1,7 @@
 // Keep masks: drawing them and applying them.
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "wengert/backends/reference.hpp"
@@ -37,11 +38,34 @@ struct Draw {
   }
 };
 
-// The keep bits of 16 words' low or high halves.
-std::uint32_t keep_bits(const std::uint32_t* words, int shift, std::uint32_t threshold) {
+constexpr std::array<std::uint32_t, 16> bit = [] {
+  std::array<std::uint32_t, 16> bits{};
+  for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = 1u << i;
+  return bits;
+}();
+
+// The keep bits of 16 words' low or high halves. Signed comparison and a table: what the oldest vector units can do.
+std::uint32_t keep_bits(const std::uint32_t* words, int shift, std::int32_t threshold) {
   std::uint32_t keep = 0;
-  for (int i = 0; i < 16; ++i) keep |= static_cast<std::uint32_t>(((words[i] >> shift) & 0xFFFFu) >= threshold) << i;
+  for (std::size_t i = 0; i < bit.size(); ++i) {
+    const auto half = static_cast<std::int32_t>((words[i] >> shift) & 0xFFFFu);
+    keep |= (half >= threshold ? ~0u : 0u) & bit[i];
+  }
   return keep;
+}
+
+// x and out may be the same; nothing of the mask is written.
+template <class T>
+void select(const T* x, const std::uint8_t* __restrict mask, T factor, std::int64_t count, T* out) {
+  std::int64_t e = 0;
+  for (; e + 8 <= count; e += 8) {
+    const std::uint32_t byte = mask[e / 8];
+    for (int i = 0; i < 8; ++i) {
+      const T scaled = x[e + i] * factor;
+      out[e + i] = (byte & (1u << i)) != 0 ? scaled : T(0);
+    }
+  }
+  for (; e < count; ++e) out[e] = bits::kept(mask, e) ? x[e] * factor : T(0);
 }
 
 }  // namespace
@@ -49,7 +73,7 @@ std::uint32_t keep_bits(const std::uint32_t* words, int shift, std::uint32_t thr
 template <class T>
 void Kernels<T>::keep_mask(const Dropout& dropout, std::int64_t count, Tensor& bits) {
   const auto [seed, stream, base] = dropout.state;
-  const std::uint32_t threshold = bits::keep_threshold(dropout.p);
+  const auto threshold = static_cast<std::int32_t>(bits::keep_threshold(dropout.p));
   auto* mask = reinterpret_cast<std::uint8_t*>(write<std::int32_t>(bits));  // bytes may alias anything
   const auto end = static_cast<std::int64_t>(bits::dropout_counters(count));
   for (std::int64_t first = 0; first < end; first += Draw::counters) {
@@ -65,20 +89,9 @@ void Kernels<T>::keep_mask(const Dropout& dropout, std::int64_t count, Tensor& b
 
 template <class T>
 void Kernels<T>::apply_mask(const Tensor& x, const Tensor& bits, double scale, Tensor& out) {
-  const std::int64_t count = x.numel();
-  const T factor = static_cast<T>(scale);
   const T* from = read<T>(x);
   const auto* mask = reinterpret_cast<const std::uint8_t*>(read<std::int32_t>(bits));
-  T* to = write<T>(out);
-  std::int64_t e = 0;
-  for (; e + 8 <= count; e += 8) {
-    const std::uint32_t byte = mask[e / 8];
-    for (int i = 0; i < 8; ++i) {
-      const T scaled = from[e + i] * factor;
-      to[e + i] = (byte & (1u << i)) != 0 ? scaled : T(0);
-    }
-  }
-  for (; e < count; ++e) to[e] = bits::kept(mask, e) ? from[e] * factor : T(0);
+  select(from, mask, static_cast<T>(scale), x.numel(), write<T>(out));
 }
 
 #define WENGERT_INSTANTIATE(T)                                                \

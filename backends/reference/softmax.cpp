@@ -23,7 +23,7 @@ T largest(const T* row, std::int64_t n) {
 
 template <class T>
 void Kernels<T>::softmax(const Tensor& x, bool log, Tensor& out) {
-  const std::int64_t rows = x.size(0), n = x.size(1);
+  const std::int64_t n = x.size(-1), rows = n == 0 ? 0 : x.numel() / n;
   const T* row = read<T>(x);
   T* to = write<T>(out);
   for (std::int64_t r = 0; r < rows; ++r, row += n, to += n) {

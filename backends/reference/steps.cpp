@@ -40,6 +40,18 @@ void over_gradient(const Gradient& grad, const Tensor& param, bool skip_absent, 
   absent_before(param.size(0));
 }
 
+// The scalars come by value, so that the compiler knows that no store changes them.
+template <bool has_momentum, bool nesterov, bool has_decay, class T, class G>
+void sgd_span(bits::SgdScalars<T> s, G g, std::int64_t n, T* __restrict p, T* __restrict buffer) {
+  s.has_momentum = has_momentum, s.nesterov = nesterov, s.has_decay = has_decay;
+  for (std::int64_t i = 0; i < n; ++i) bits::sgd_element(s, g(i), p[i], has_momentum ? buffer + i : nullptr);
+}
+template <bool has_decay, bool decoupled, class T, class G>
+void adam_span(bits::AdamScalars<T> s, G g, std::int64_t n, T* __restrict p, T* __restrict m, T* __restrict v) {
+  s.has_decay = has_decay, s.decoupled = decoupled;
+  for (std::int64_t i = 0; i < n; ++i) bits::adam_element(s, g(i), p[i], m[i], v[i]);
+}
+
 }  // namespace
 
 template <class T>
@@ -52,12 +64,9 @@ void Kernels<T>::sgd_step(const SgdStep& step, const Gradient& grad, Tensor& par
       !scalars.has_momentum && !scalars.has_decay && std::isfinite(scalars.lr) && !std::signbit(scalars.lr);
   with_flags(
       [&]<bool has_momentum, bool nesterov, bool has_decay>() {
-        bits::SgdScalars<T> s = scalars;
-        s.has_momentum = has_momentum, s.nesterov = nesterov, s.has_decay = has_decay;
         over_gradient<T>(grad, param, step.lazy_rows || no_op, [&](std::int64_t first, std::int64_t n, auto g) {
-          T* __restrict p = params + first;
-          T* __restrict buffer = has_momentum ? buffers + first : nullptr;
-          for (std::int64_t i = 0; i < n; ++i) bits::sgd_element(s, g(i), p[i], has_momentum ? buffer + i : nullptr);
+          sgd_span<has_momentum, nesterov, has_decay>(scalars, g, n, params + first,
+                                                      has_momentum ? buffers + first : nullptr);
         });
       },
       scalars.has_momentum, scalars.nesterov, scalars.has_decay);
@@ -71,13 +80,8 @@ void Kernels<T>::adam_step(const AdamStep& step, const Gradient& grad, Tensor& p
   T* squares = write<T>(v);
   with_flags(
       [&]<bool has_decay, bool decoupled>() {
-        bits::AdamScalars<T> s = scalars;
-        s.has_decay = has_decay, s.decoupled = decoupled;
         over_gradient<T>(grad, param, step.lazy_rows, [&](std::int64_t first, std::int64_t n, auto g) {
-          T* __restrict pi = params + first;
-          T* __restrict mi = means + first;
-          T* __restrict vi = squares + first;
-          for (std::int64_t i = 0; i < n; ++i) bits::adam_element(s, g(i), pi[i], mi[i], vi[i]);
+          adam_span<has_decay, decoupled>(scalars, g, n, params + first, means + first, squares + first);
         });
       },
       scalars.has_decay, scalars.decoupled);

@@ -161,7 +161,9 @@ void Kernels::attention(const Attention& options, const Tensor& q, const Tensor&
     binary(Binary::add, scores, keys, scores);
   }
   Tensor weights = empty(shape.weights(), q);
-  softmax(scores, false, weights);
+  const Shape rows{shape.batch * shape.heads * shape.tq, shape.tk};
+  Tensor flat = TensorAccess::alias(weights, rows);
+  softmax(TensorAccess::alias(scores, rows), false, flat);
   saved.push(weights);
   Tensor dropped = weights;
   if (options.dropout.p == 1.0) {

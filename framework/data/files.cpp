@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <system_error>
 
@@ -37,6 +38,12 @@ std::string read_bytes(const std::string& path) {
   for (std::size_t count; (count = std::fread(buffer, 1, sizeof(buffer), file.get())) > 0;) bytes.append(buffer, count);
   if (std::ferror(file.get())) fail(path, std::strerror(errno));
   return bytes;
+}
+
+using Place = std::vector<std::int64_t>::const_iterator;
+void append(TextPart& part, Place begin, Place end) {
+  part.ids.insert(part.ids.end(), begin, end);
+  part.ends.push_back(std::ssize(part.ids));
 }
 
 }  // namespace
@@ -80,17 +87,31 @@ TextCorpus read_corpus(const std::string& path, double validation_share, std::in
     texts.push_back(from_utf8(read_text_file(path)));
 
   TextCorpus corpus{Vocabulary(texts), {}, {}};
+  std::int64_t longest_train = 0, longest_validation = 0;
   for (const std::u32string& text : texts) {
     const std::vector<std::int64_t> ids = corpus.vocabulary.encode(text);
-    const auto held_out = static_cast<std::ptrdiff_t>(static_cast<double>(ids.size()) * validation_share);
-    corpus.train.insert(corpus.train.end(), ids.begin(), ids.end() - held_out);
-    corpus.validation.insert(corpus.validation.end(), ids.end() - held_out, ids.end());
+    const auto kept = static_cast<std::ptrdiff_t>(static_cast<double>(ids.size()) * (1 - validation_share));
+    longest_train = std::max<std::int64_t>(longest_train, kept);
+    longest_validation = std::max<std::int64_t>(longest_validation, std::ssize(ids) - kept);
+    append(corpus.train, ids.begin(), ids.begin() + kept);
+    append(corpus.validation, ids.begin() + kept, ids.end());
   }
-  const auto shortest = static_cast<std::int64_t>(std::min(corpus.train.size(), corpus.validation.size()));
-  if (shortest < min_characters)
-    fail(path, fmt::format("too short: {} characters to train on and {} to validate with, needs {} of each",
-                           corpus.train.size(), corpus.validation.size(), min_characters));
+  if (std::min(longest_train, longest_validation) < min_characters)
+    fail(path, fmt::format("too short: {} characters to train on and {} to validate with, needs {} of each", longest_train,
+                           longest_validation, min_characters));
   return corpus;
+}
+
+std::vector<std::int64_t> TextPart::windows(std::int64_t length, std::int64_t stride) const {
+  if (length < 1 || stride < 1)
+    throw ValueError(fmt::format("windows: length {} and stride {} must be at least 1", length, stride));
+  std::vector<std::int64_t> starts;
+  std::int64_t begin = 0;
+  for (const std::int64_t end : ends) {
+    for (std::int64_t start = begin; start + length <= end; start += stride) starts.push_back(start);
+    begin = end;
+  }
+  return starts;
 }
 
 }  // namespace wengert::data

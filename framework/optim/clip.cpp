@@ -26,7 +26,8 @@ void for_each_gradient(std::size_t count, Get get, F f) {
 
 template <class Get>
 double clip_norm(std::size_t count, Get get, double max_norm, bool error_if_nonfinite) {
-  if (!(max_norm >= 0.0)) throw ValueError(fmt::format("clip_grad_norm: max_norm is {}; it must not be negative", max_norm));
+  if (!(max_norm >= 0.0))
+    throw ValueError(fmt::format("clip_grad_norm: max_norm is {}; it must not be negative", max_norm));
   const NoGrad pause;
   double total = 0.0;
   for_each_gradient(count, get, [&](Tensor& values) {
@@ -46,14 +47,14 @@ double clip_norm(std::size_t count, Get get, double max_norm, bool error_if_nonf
 void clamp(Tensor& x, const Tensor& limit, double value) {
   Kernels& kernels = x.kernels();
   Tensor high = empty(x.shape(), x);
-  kernels.unary(Unary::add_scalar, x, -value, high);           // > 0 where x > limit
-  kernels.binary(Binary::relu_grad, limit, high, high);        // limit there, else 0
+  kernels.unary(Unary::add_scalar, x, -value, high);     // > 0 where x > limit
+  kernels.binary(Binary::relu_grad, limit, high, high);  // limit there, else 0
   Tensor low = empty(x.shape(), x);
-  kernels.unary(Unary::rsub_scalar, x, -value, low);           // > 0 where x < -limit
+  kernels.unary(Unary::rsub_scalar, x, -value, low);  // > 0 where x < -limit
   kernels.binary(Binary::relu_grad, limit, low, low);
   Tensor inside = empty(x.shape(), x);
   kernels.binary(Binary::add, high, low, inside);
-  kernels.unary(Unary::rsub_scalar, inside, value, inside);    // 0 where x is replaced, else limit
+  kernels.unary(Unary::rsub_scalar, inside, value, inside);  // 0 where x is replaced, else limit
   kernels.binary(Binary::relu_grad, x, inside, x);
   kernels.binary(Binary::add, x, high, x);
   kernels.binary(Binary::sub, x, low, x);
@@ -61,7 +62,8 @@ void clamp(Tensor& x, const Tensor& limit, double value) {
 
 template <class Get>
 void clip_value_of(std::size_t count, Get get, double clip_value) {
-  if (!(clip_value > 0.0)) throw ValueError(fmt::format("clip_grad_value: clip_value is {}; it must be above 0", clip_value));
+  if (!(clip_value > 0.0))
+    throw ValueError(fmt::format("clip_grad_value: clip_value is {}; it must be above 0", clip_value));
   const NoGrad pause;
   for_each_gradient(count, get, [&](Tensor& values) { clamp(values, full({}, clip_value, values), clip_value); });
 }
@@ -81,11 +83,13 @@ double clip_grad_norm(std::span<const Tensor> parameters, double max_norm, bool 
 
 void clip_grad_value(const Optimizer& optimizer, double clip_value) {
   const auto& all = optimizer.parameters_;
-  clip_value_of(all.size(), [&](std::size_t i) -> const Tensor& { return all[i].tensor; }, clip_value);
+  clip_value_of(
+      all.size(), [&](std::size_t i) -> const Tensor& { return all[i].tensor; }, clip_value);
 }
 
 void clip_grad_value(std::span<const Tensor> parameters, double clip_value) {
-  clip_value_of(parameters.size(), [&](std::size_t i) -> const Tensor& { return parameters[i]; }, clip_value);
+  clip_value_of(
+      parameters.size(), [&](std::size_t i) -> const Tensor& { return parameters[i]; }, clip_value);
 }
 
 }  // namespace wengert::optim

@@ -64,13 +64,14 @@ void Optimizer::zero_grad() {
 void Optimizer::step() {
   const double factor = schedule_ ? schedule_(step_count_ + 1) : 1.0;
   if (!(factor >= 0.0 && factor < HUGE_VAL))
-    throw ValueError(fmt::format("{}: the schedule gave the factor {} for step {}; it must be finite and not negative", kind_,
-                                 factor, step_count_ + 1));
+    throw ValueError(fmt::format("{}: the schedule gave the factor {} for step {}; it must be finite and not negative",
+                                 kind_, factor, step_count_ + 1));
   for (const Parameter& parameter : parameters_) {
     if (abandoned(parameter.tensor))
-      throw Error(fmt::format("{}: parameter {} is no longer in the model: another tensor took its place after the optimiser "
-                              "was made; make the optimiser anew",
-                              kind_, parameter.name));
+      throw Error(
+          fmt::format("{}: parameter {} is no longer in the model: another tensor took its place after the optimiser "
+                      "was made; make the optimiser anew",
+                      kind_, parameter.name));
     if (!(parameter.tensor.shape() == parameter.shape))
       throw ShapeError(fmt::format("{}: parameter {} had shape {} when the optimiser was made and has {} now", kind_,
                                    parameter.name, parameter.shape.str(), parameter.tensor.shape().str()));

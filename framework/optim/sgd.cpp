@@ -6,7 +6,8 @@
 namespace wengert::optim {
 
 SGD::SGD(const SGDOptions& options)
-    : Optimizer("SGD", options.momentum != 0.0 ? std::vector<const char*>{"momentum_buffer"} : std::vector<const char*>{},
+    : Optimizer("SGD",
+                options.momentum != 0.0 ? std::vector<const char*>{"momentum_buffer"} : std::vector<const char*>{},
                 {options.lr, options.weight_decay, options.rows}),
       momentum_(options.momentum),
       dampening_(options.dampening),

@@ -74,8 +74,9 @@ void Optimizer::load_state_dict(const OptimizerState& state) {
   for (const OptimizerState::Counter& counter : state.steps) account(known_counters, counter.name);
   for (const NamedTensor& entry : state.tensors) account(known_tensors, entry.name);
   if (!missing.empty() || !unexpected.empty() || !wrong.empty())
-    throw Error(fmt::format("{}: the state does not fit this optimiser{}{}{}", kind_, detail::listed("missing", missing),
-                            detail::listed("unexpected", unexpected), detail::listed("wrong", wrong)));
+    throw Error(fmt::format("{}: the state does not fit this optimiser{}{}{}", kind_,
+                            detail::listed("missing", missing), detail::listed("unexpected", unexpected),
+                            detail::listed("wrong", wrong)));
 
   const NoGrad pause;
   for (std::size_t p = 0; p < parameters_.size(); ++p)

@@ -34,7 +34,7 @@ struct Progress::State {
   std::int64_t total, first, step;
   double plain_interval;
   std::FILE* stream;
-  bool terminal;
+  bool terminal, visible;
   bool open_line = false;
   Clock::time_point start = Clock::now(), next;
 
@@ -89,6 +89,7 @@ Progress::Progress(std::string_view label, std::int64_t total, const ProgressOpt
   state_->first = state_->step = options.first;
   state_->plain_interval = options.plain_interval;
   state_->stream = options.stream ? options.stream : stderr;
+  state_->visible = options.visible;
   state_->terminal = isatty(fileno(state_->stream)) == 1;
   const double wait = state_->terminal ? 0.1 : options.plain_interval;
   state_->next = state_->start + std::chrono::duration_cast<Clock::duration>(Seconds(wait));
@@ -100,7 +101,7 @@ Progress::~Progress() {
 
 bool Progress::due(std::int64_t step) {
   state_->step = step;
-  return step == state_->total || Clock::now() >= state_->next;
+  return state_->visible && (step == state_->total || Clock::now() >= state_->next);
 }
 
 void Progress::update(std::int64_t step, double loss) {

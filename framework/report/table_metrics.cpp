@@ -114,6 +114,19 @@ std::vector<double> mean_step(const Matrix& table) {
   return step;
 }
 
+namespace {
+
+/// Rotates two vectors of n values: p = c p - s q, q = s p + c q.
+void rotate(double* __restrict p, double* __restrict q, std::int64_t n, double c, double s) {
+  for (std::int64_t k = 0; k < n; ++k) {
+    const double from_p = p[k], from_q = q[k];
+    p[k] = c * from_p - s * from_q;
+    q[k] = s * from_p + c * from_q;
+  }
+}
+
+}  // namespace
+
 Eigen eigen_symmetric(Matrix a) {
   const std::int64_t n = a.rows;
   Matrix v{std::vector<double>(a.values.size(), 0.0), n, n};
@@ -126,24 +139,21 @@ Eigen eigen_symmetric(Matrix a) {
     if (off <= 1e-28 * scale) break;
     for (std::int64_t p = 0; p < n; ++p) {
       for (std::int64_t q = p + 1; q < n; ++q) {
-        if (a(p, q) == 0.0) continue;
+        const double pp = a(p, p), qq = a(q, q), pq = a(p, q);
+        if (pq * pq <= 1e-32 * scale) continue;
         // The rotation by the smaller angle that makes a(p, q) zero (Golub and Van Loan, 8.5.2).
-        const double theta = (a(q, q) - a(p, p)) / (2 * a(p, q));
-        const double t = std::copysign(1.0, theta) / (std::abs(theta) + std::hypot(theta, 1.0));
-        const double c = 1 / std::hypot(t, 1.0), s = t * c;
-        for (std::int64_t k = 0; k < n; ++k) {
-          const double kp = a(k, p), kq = a(k, q);
-          a(k, p) = c * kp - s * kq;
-          a(k, q) = s * kp + c * kq;
+        const double theta = (qq - pp) / (2 * pq);
+        const double t = std::copysign(1.0, theta) / (std::abs(theta) + std::sqrt(theta * theta + 1));
+        const double c = 1 / std::sqrt(t * t + 1), s = t * c;
+        rotate(&a(p, 0), &a(q, 0), n, c, s);
+        for (std::int64_t k = 0; k < n; ++k) {  // the columns are the rows
+          a(k, p) = a(p, k);
+          a(k, q) = a(q, k);
         }
-        for (std::int64_t k = 0; k < n; ++k) {
-          const double pk = a(p, k), qk = a(q, k);
-          a(p, k) = c * pk - s * qk;
-          a(q, k) = s * pk + c * qk;
-          const double vp = v(p, k), vq = v(q, k);
-          v(p, k) = c * vp - s * vq;
-          v(q, k) = s * vp + c * vq;
-        }
+        a(p, p) = pp - t * pq;
+        a(q, q) = qq + t * pq;
+        a(p, q) = a(q, p) = 0.0;
+        rotate(&v(p, 0), &v(q, 0), n, c, s);
       }
     }
   }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <vector>
+
 #include "tensor_impl.hpp"
 
 namespace wengert::detail {

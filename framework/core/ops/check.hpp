@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <utility>
+#include <optional>
 
 #include "wengert/error.hpp"
 #include "wengert/kernels.hpp"
@@ -12,8 +12,9 @@
 
 namespace wengert::detail {
 
-// Each throws unless all tensors are ... (several tensors: on one backend and, if floating, of one type).
+// Throws Error unless all tensors are defined.
 void check_defined(const char* op, std::initializer_list<const Tensor*> tensors);
+// Throws unless all tensors are defined, of one floating type, on one backend.
 void check_operands(const char* op, std::initializer_list<const Tensor*> tensors);
 inline void check_operand(const char* op, const Tensor& x) { check_operands(op, {&x}); }
 inline void check_operands(const char* op, const Tensor& a, const Tensor& b) { check_operands(op, {&a, &b}); }
@@ -23,11 +24,9 @@ void check_rank(const char* op, const char* what, const Tensor& x, std::int64_t 
 std::int64_t check_axis(const char* op, const Shape& shape, std::int64_t axis);
 
 // The int64 form of `ids`, which must be int32 or int64. A result that has to outlive changes by the caller is made
-// with `own`: it shares no memory with `ids`. `what` is the word for one of them in the texts: `embedding: id 7 at [0,
-// 1] is outside [0, 5)`.
+// with `own`: it shares no memory with `ids`. `what` is the word for one of them in the texts: "id", "label".
 Tensor int64_ids(const char* op, const char* what, const Tensor& ids, bool own);
-// Range of `ids`, whose int64 form is `wide`; in memory that the host cannot see, computed once for each version of
-// `ids`.
+// Range of `ids`, whose int64 form is `wide`. Computed once for each version of `ids` where the host cannot see them.
 IdRange id_range(const Tensor& ids, const Tensor& wide);
 // int64_ids after a check that every id lies in [0, rows).
 Tensor check_ids(const char* op, const char* what, const Tensor& ids, std::int64_t rows, bool own);

@@ -17,7 +17,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingOptions
   const Tensor flat_ids = view(check_ids("embedding", "id", ids, rows, recorded), {count});
   Tensor flat = empty({count, width}, weight);
   flat.kernels().gather_rows(weight, flat_ids, flat);
-  const Tensor out = view(flat, ids.shape() + width);
+  Tensor out = view(flat, ids.shape() + width);
   if (!recorded) return out;
   return record("embedding", out, {weight}, {flat_ids}, [rows, padding = options.padding_idx](BackwardStep& step) {
     const Tensor& grad = step.grad();
@@ -78,7 +78,7 @@ Tensor embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor
       draw_dropout(options.p, options.training, flat.numel());  // the last thing that could fail is done
   Saved kept;
   flat.kernels().embed_dropout(tokens, positions, grid, place, drawing, flat, kept);
-  const Tensor out = view(flat, shape);
+  Tensor out = view(flat, shape);
   if (!recorded) return out;
 
   Saved saved{grid, place.ids};

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "check.hpp"
 
@@ -84,7 +85,7 @@ Tensor multiply(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b) {
 Tensor matmul(const Tensor& a, const Tensor& b) {
   check_operands("matmul", a, b);
   const Fit fit(a.shape(), b.shape());
-  const Tensor out = view(multiply(view(a, fit.a), false, view(b, fit.b), false), fit.out);
+  Tensor out = view(multiply(view(a, fit.a), false, view(b, fit.b), false), fit.out);
   if (!needs_record("matmul", {a, b})) return out;
   const Saved saved{b.requires_grad() ? a : Tensor(), a.requires_grad() ? b : Tensor()};
   return record("matmul", out, {a, b}, saved, [sa = a.shape(), sb = b.shape()](BackwardStep& step) {
@@ -118,7 +119,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const std::int64_t rows = lead.numel();
   Tensor flat = empty({rows, out_width}, x);
   flat.kernels().linear(view(x, {rows, in}), weight, bias, flat);
-  const Tensor out = view(flat, lead + out_width);
+  Tensor out = view(flat, lead + out_width);
   const Tensor operands[] = {x, weight, bias};
   const std::span<const Tensor> inputs(operands, bias.defined() ? 3 : 2);
   if (!needs_record("linear", inputs)) return out;

@@ -18,7 +18,7 @@ Tensor softmax_over(const char* op, const Tensor& x, std::int64_t axis, bool log
   const Shape matrix{x.shape().product(0, axis), x.shape()[axis]};
   Tensor flat = empty(matrix, x);
   flat.kernels().softmax(view(x, matrix), log, flat);
-  const Tensor out = view(flat, x.shape());
+  Tensor out = view(flat, x.shape());
   if (!needs_record(op, {x})) return out;
   return record(op, out, {x}, {flat}, [shape = x.shape(), log](BackwardStep& step) {
     const Tensor& y = step.saved()[0];

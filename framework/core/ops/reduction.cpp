@@ -33,7 +33,7 @@ void check_not_empty(const char* op, const Tensor& x, const Plan& plan) {
 }
 
 Tensor sum_over(const Tensor& x, const Plan& plan) {
-  const Tensor out = reduce(Reduce::sum, plan.axis, x, plan.out);
+  Tensor out = reduce(Reduce::sum, plan.axis, x, plan.out);
   if (!needs_record("sum", {x})) return out;
   return record("sum", out, {x}, {}, [shape = x.shape(), kept = plan.kept](BackwardStep& step) {
     step.give(0, expand(view(step.grad(), kept), shape));
@@ -52,7 +52,7 @@ Tensor mean_over(const Tensor& x, const Plan& plan) {
 
 Tensor max_over(const Tensor& x, const Plan& plan) {
   check_not_empty("max", x, plan);
-  const Tensor out = reduce(Reduce::max, plan.axis, x, plan.out);
+  Tensor out = reduce(Reduce::max, plan.axis, x, plan.out);
   if (!needs_record("max", {x})) return out;
   return record("max", out, {x}, {x, out}, [plan](BackwardStep& step) {
     const Tensor chosen = binary(Binary::equal, step.saved()[0], view(step.saved()[1], plan.kept));

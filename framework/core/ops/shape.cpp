@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <vector>
 
 #include "check.hpp"
 
@@ -14,7 +16,7 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
   if (shape.numel() != x.numel())
     throw ShapeError(fmt::format("reshape: shape {} of {} elements does not fit shape {} of {} elements",
                                  x.shape().str(), x.numel(), shape.str(), shape.numel()));
-  const Tensor out = view(x.detach(), shape);
+  Tensor out = view(x.detach(), shape);
   if (!needs_record("reshape", {x})) return out;
   return record("reshape", out, {x}, {},
                 [from = x.shape()](BackwardStep& step) { step.give(0, view(step.grad(), from)); });
@@ -46,7 +48,7 @@ Tensor permute(const Tensor& x, std::span<const std::int64_t> axes) {
   const Shape& shape = x.shape();
   if (static_cast<std::int64_t>(axes.size()) != shape.rank())
     throw ShapeError(fmt::format("permute: {} axes given for shape {}", axes.size(), shape.str()));
-  std::array<std::int64_t, Shape::max_rank> extents{}, order{}, inverse{};
+  std::array<std::int64_t, Shape::max_rank> extents{}, inverse{};
   inverse.fill(-1);
   const StridedView own = row_major(shape);
   StridedView from;
@@ -54,7 +56,6 @@ Tensor permute(const Tensor& x, std::span<const std::int64_t> axes) {
     const std::int64_t axis = check_axis("permute", shape, axes[static_cast<std::size_t>(i)]);
     if (inverse[axis] != -1)
       throw ShapeError(fmt::format("permute: axis {} of shape {} is named twice", axis, shape.str()));
-    order[i] = axis;
     inverse[axis] = i;
     extents[i] = shape[axis];
     from.strides[i] = own.strides[axis];
@@ -106,7 +107,7 @@ Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::option
     return std::clamp<std::int64_t>(at < 0 ? at + extent : at, 0, extent);
   };
   const std::int64_t first = bound(start), last = stop ? bound(*stop) : extent;
-  const Tensor out = take(x, axis, first, std::max<std::int64_t>(last - first, 0));
+  Tensor out = take(x, axis, first, std::max<std::int64_t>(last - first, 0));
   if (!needs_record("slice", {x})) return out;
   return record("slice", out, {x}, {}, [shape = x.shape(), axis, first](BackwardStep& step) {
     Tensor grad = zeros(shape, step.grad());
@@ -164,7 +165,7 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   if (!(broadcast("broadcast_to", x.shape(), shape) == shape))
     throw ShapeError(fmt::format("broadcast_to: shape {} does not broadcast to {}", x.shape().str(), shape.str()));
   if (x.shape() == shape) return x.clone();
-  const Tensor out = expand(x, shape);
+  Tensor out = expand(x, shape);
   if (!needs_record("broadcast_to", {x})) return out;
   return record("broadcast_to", out, {x}, {},
                 [from = x.shape()](BackwardStep& step) { step.give(0, sum_to(step.grad(), from)); });

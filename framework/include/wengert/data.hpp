@@ -35,15 +35,24 @@ class Vocabulary {
   std::u32string characters_;
 };
 
-/// Character ids to train on and to validate with.
-struct TextCorpus {
-  Vocabulary vocabulary;                  ///< of all the text, the validation part included
-  std::vector<std::int64_t> train;        ///< the first part of every file, one after the other
-  std::vector<std::int64_t> validation;   ///< the last part of every file, one after the other
+/// Character ids of the parts of some files, one after the other.
+struct TextPart {
+  std::vector<std::int64_t> ids;
+  std::vector<std::int64_t> ends;  ///< of each file's part in `ids`, ascending
+
+  /// Where runs of `length` characters begin that lie within one file: every `stride`-th place of each file.
+  std::vector<std::int64_t> windows(std::int64_t length, std::int64_t stride = 1) const;
 };
 
-/// Reads a file, or all files of a folder, and sets the last `validation_share` of each file aside (rounded down, in
-/// characters). Throws IoError as the functions above, and when a part holds fewer than `min_characters`.
+/// Text to train on and to validate with.
+struct TextCorpus {
+  Vocabulary vocabulary;  ///< of all the text, the validation part included
+  TextPart train;         ///< the first part of every file
+  TextPart validation;    ///< the last part of every file
+};
+
+/// Reads a file, or all files of a folder, and sets the last `validation_share` of each file aside (rounded up, in
+/// characters). Throws IoError as the functions above, and when no file leaves `min_characters` for either part.
 TextCorpus read_corpus(const std::string& path, double validation_share = 0.1, std::int64_t min_characters = 1);
 
 }  // namespace wengert::data

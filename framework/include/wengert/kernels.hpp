@@ -10,6 +10,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "wengert/elementwise.hpp"
 #include "wengert/gradient.hpp"
 #include "wengert/random.hpp"
 #include "wengert/tape.hpp"
@@ -23,24 +24,6 @@ const T* read(const Tensor& tensor);
 /// The same for writing: raises the version. Obtain it once a kernel.
 template <class T>
 T* write(Tensor& tensor);
-
-enum class Unary : std::uint8_t {
-  neg, square, sqrt, exp, log, tanh, relu,
-  add_scalar,   ///< x + s
-  mul_scalar,   ///< x * s
-  div_scalar,   ///< x / s
-  rsub_scalar,  ///< s - x
-  rdiv_scalar,  ///< s / x
-};
-
-enum class Binary : std::uint8_t {
-  add, sub, mul, div,
-  equal,        ///< 1 where a == b, else 0
-  square_grad,  ///< a * (2 b):         a upstream, b input
-  sqrt_grad,    ///< a / (2 b):         a upstream, b output
-  tanh_grad,    ///< a * (1 - b * b):   a upstream, b output
-  relu_grad,    ///< b > 0 ? a : 0:     a upstream, b output
-};
 
 enum class Reduce : std::uint8_t { sum, max };
 

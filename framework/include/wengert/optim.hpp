@@ -19,9 +19,9 @@ enum class RowUpdate : std::uint8_t {
   /// They step with gradient 0, as in PyTorch's dense optimisers: momentum moves them on, weight decay shrinks them (a
   /// padding row too). The work of a step follows the table.
   dense,
-  /// They and their moments stay as they are, to the bit, and are not decayed, as in PyTorch's SparseAdam. The work of a
-  /// step follows the batch. A row that is present uses the step number of its table (the number of steps in which the
-  /// table had a gradient), not a count of its own; momentum SGD follows the same rule.
+  /// They and their moments stay as they are, to the bit, and are not decayed, as in PyTorch's SparseAdam. The work of
+  /// a step follows the batch. A row that is present uses the step number of its table (the number of steps in which
+  /// the table had a gradient), not a count of its own; momentum SGD follows the same rule.
   lazy,
 };
 
@@ -33,8 +33,8 @@ struct ParameterGroup {
   std::optional<RowUpdate> rows{};
 };
 
-/// What an optimiser has accumulated, for checkpoints. The tensors share memory with the optimiser; `clone` them to keep
-/// the present values. Settings (learning rates, schedule, ...) are the script's and not in here.
+/// What an optimiser has accumulated, for checkpoints. The tensors share memory with the optimiser; `clone` them to
+/// keep the present values. Settings (learning rates, schedule, ...) are the script's and not in here.
 struct OptimizerState {
   struct Counter {
     std::string name;
@@ -47,30 +47,31 @@ struct OptimizerState {
 
 /// Base of the optimisers: parameter groups, the loop over them, schedule and state.
 ///
-/// A parameter without a gradient, or that does not require grad, is left untouched: no decay, no momentum, and its step
-/// number stands still. State follows a parameter that was moved to another backend. A step never changes a gradient.
+/// A parameter without a gradient, or that does not require grad, is left untouched: no decay, no momentum, and its
+/// step number stands still. State follows a parameter that was moved to another backend. A step never changes a
+/// gradient.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
 
-  /// Adds parameters. Throws ValueError, and adds nothing, for a tensor or a name that the optimiser has already (list tied
-  /// weights once, as `named_parameters` does) and for an empty group; DTypeError for integers.
+  /// Adds parameters. Throws ValueError, and adds nothing, for a tensor or a name that the optimiser has already (list
+  /// tied weights once, as `named_parameters` does) and for an empty group; DTypeError for integers.
   void add_group(ParameterGroup group);
 
   /// Removes every gradient.
   void zero_grad();
-  /// One step along the present gradients, on the backend of each parameter. Throws, before anything has changed, when a
-  /// parameter has another shape than it had (ShapeError) or is no longer in the model: some other tensor has taken its
-  /// place there and only the optimiser still holds this one (Error).
+  /// One step along the present gradients, on the backend of each parameter. Throws, before anything has changed, when
+  /// a parameter has another shape than it had (ShapeError) or is no longer in the model: some other tensor has taken
+  /// its place there and only the optimiser still holds this one (Error).
   void step();
   /// Steps done, whatever they found to do.
   std::int64_t step_count() const { return step_count_; }
 
-  /// Step n (counted from 1: the n-th call of `step`) uses lr * factor(n) of each group. An empty function means factor 1.
-  /// The factor depends on n alone, so a run that resumes with the saved `step_count` goes on with the same rates.
-  /// `linear_warmup(n, 4) * step_decay(n - 4, 2, 0.1)`, say, with lr 1, steps with
+  /// Step n (counted from 1: the n-th call of `step`) uses lr * factor(n) of each group. An empty function means
+  /// factor 1. The factor depends on n alone, so a run that resumes with the saved `step_count` goes on with the same
+  /// rates. `linear_warmup(n, 4) * step_decay(n - 4, 2, 0.1)`, say, with lr 1, steps with
   ///
   ///     n     1    2    3    4    5    6    7    8    9     10
   ///     lr  0.25  0.5  0.75  1    1    1   0.1  0.1  0.01  0.01
@@ -90,8 +91,9 @@ class Optimizer {
   NamedTensors named_parameters() const;
 
   OptimizerState state_dict() const;
-  /// Goes on from `state`: the values are copied. Everything is checked first: a parameter or a state tensor that is missing,
-  /// not known here, or of another shape or type throws one Error that lists them all, and nothing has changed.
+  /// Goes on from `state`: the values are copied. Everything is checked first: a parameter or a state tensor that is
+  /// missing, not known here, or of another shape or type throws one Error that lists them all, and nothing has
+  /// changed.
   void load_state_dict(const OptimizerState& state);
 
  protected:
@@ -175,8 +177,8 @@ struct AdamWOptions {
   RowUpdate rows = RowUpdate::dense;
 };
 
-/// p -= lr * m^ / (sqrt(v^) + eps) with m^ = m / (1 - beta1^t), v^ = v / (1 - beta2^t), where t counts the steps in which this
-/// parameter had a gradient. Source: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+/// p -= lr * m^ / (sqrt(v^) + eps) with m^ = m / (1 - beta1^t), v^ = v / (1 - beta2^t), where t counts the steps in
+/// which this parameter had a gradient. Source: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015.
 class Adam : public Optimizer {
  public:
   /// Throws ValueError for settings out of range, and as `add_group`.
@@ -203,19 +205,21 @@ class AdamW : public Adam {
 
 /// step / warmup up to step `warmup`, 1 from there on; 1 for warmup <= 0. The first step uses 1 / warmup, not 0.
 double linear_warmup(std::int64_t step, std::int64_t warmup);
-/// factor^floor((step - 1) / every): the first `every` steps use 1, the next `every` steps use `factor`, ...; 1 for every <= 0
-/// and for steps before the first.
+/// factor^floor((step - 1) / every): the first `every` steps use 1, the next `every` steps use `factor`, ...; 1 for
+/// every <= 0 and for steps before the first.
 double step_decay(std::int64_t step, std::int64_t every, double factor);
 
-// --- Clipping: between backward and step; dense and row-sparse gradients alike; parameters without one are passed over.
+// --- Clipping, between backward and step. Dense and row-sparse gradients alike; parameters without one are passed by.
 //     Give the optimiser or a list of parameters; a tensor that is listed twice counts once. ---
 
-/// Multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the Euclidean norm of all of them together, and
-/// returns the norm. A NaN or infinite norm spoils the gradients, as in PyTorch; with `error_if_nonfinite` it throws Error
-/// instead, and nothing has changed. Throws ValueError unless max_norm >= 0. Waits for the backend.
+/// Multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the Euclidean norm of all of them
+/// together, and returns the norm. A NaN or infinite norm spoils the gradients, as in PyTorch; with
+/// `error_if_nonfinite` it throws Error instead, and nothing has changed. Throws ValueError unless max_norm >= 0. Waits
+/// for the backend.
 double clip_grad_norm(const Optimizer& optimizer, double max_norm, bool error_if_nonfinite = false);
 double clip_grad_norm(std::span<const Tensor> parameters, double max_norm, bool error_if_nonfinite = false);
-/// Clamps every element of every gradient to [-clip_value, clip_value]; NaN stays. Throws ValueError unless clip_value > 0.
+/// Clamps every element of every gradient to [-clip_value, clip_value]; NaN stays. Throws ValueError unless
+/// clip_value > 0.
 void clip_grad_value(const Optimizer& optimizer, double clip_value);
 void clip_grad_value(std::span<const Tensor> parameters, double clip_value);
 

@@ -5,8 +5,8 @@
 
 namespace wengert::layers {
 
-/// In training, drops each element with probability p and multiplies the others by 1 / (1 - p). In evaluation it returns its
-/// argument. See wengert::dropout. Source: Srivastava et al., JMLR 15, 2014.
+/// In training, drops each element with probability p and multiplies the others by 1 / (1 - p). In evaluation it
+/// returns its argument. See wengert::dropout. Source: Srivastava et al., JMLR 15, 2014.
 class Dropout : public Module {
  public:
   /// Throws ValueError unless p is in [0, 1].

@@ -14,8 +14,8 @@ class Embedding : public Module {
   struct Options {
     std::int64_t num_embeddings = 0;
     std::int64_t embedding_dim = 0;
-    /// A row whose gradient is exactly zero. It starts as zeros; a lookup returns what is stored in it, and values given
-    /// later (from_pretrained, load_state_dict, an initialiser of your own) are kept.
+    /// A row whose gradient is exactly zero. It starts as zeros; a lookup returns what is stored in it, and values
+    /// given later (from_pretrained, load_state_dict, an initialiser of your own) are kept.
     std::optional<std::int64_t> padding_idx{};
     double init_std = 1.0;  ///< starts with N(0, init_std^2)
     DType dtype = DType::float32;

@@ -19,8 +19,8 @@ struct LoadResult {
   std::vector<std::string> unexpected;  ///< keys of the dict that the module lacks
 };
 
-/// Base of layers and models. Parameters, buffers and children are ordinary members; the constructor registers each under a
-/// name (the module keeps its address, which is why modules are neither copied nor moved):
+/// Base of layers and models. Parameters, buffers and children are ordinary members; the constructor registers each
+/// under a name (the module keeps its address, which is why modules are neither copied nor moved):
 ///
 ///     struct Model : layers::Module {
 ///       layers::TransformerEmbedding embed{{.vocab_size = 100, .max_seq_len = 16, .embed_dim = 32}};
@@ -40,8 +40,8 @@ class Module {
   Module& operator=(const Module&) = delete;
   virtual ~Module() = default;
 
-  /// All parameters of this module and its children, each tensor once, under its first name: own ones first, then child by
-  /// child. `prefix` and a dot are put before each name.
+  /// All parameters of this module and its children, each tensor once, under its first name: own ones first, then child
+  /// by child. `prefix` and a dot are put before each name.
   NamedTensors named_parameters(std::string_view prefix = {}) const;
   /// The same without names.
   std::vector<Tensor> parameters() const;
@@ -55,8 +55,9 @@ class Module {
   void eval() { train(false); }
   bool is_training() const { return training_; }
 
-  /// Moves all parameters, gradients and buffers to another backend. They stay the same tensors: handles elsewhere and in
-  /// optimisers see them there. Throws BackendError or DTypeError, with nothing moved, if that backend cannot hold them.
+  /// Moves all parameters, gradients and buffers to another backend. They stay the same tensors: handles elsewhere and
+  /// in optimisers see them there. Throws BackendError or DTypeError, with nothing moved, if that backend cannot hold
+  /// them.
   void to(Backend& backend);
   void to(std::string_view backend_name) { to(wengert::backend(backend_name)); }
 
@@ -66,16 +67,16 @@ class Module {
   /// Parameters and persistent buffers by path, tied ones under each of their names. The tensors share memory with the
   /// module and are cut from the tape; `clone` them to keep the present values.
   NamedTensors state_dict() const;
-  /// Copies values into this module's own tensors, from any backend. Everything is checked first; if something is wrong, one
-  /// Error lists all of it and nothing has changed: missing and unexpected keys (unless not strict); a shape or a type that
-  /// differs, a key that comes twice, an undefined tensor, tied names with different values (always); "0 of N keys matched"
-  /// (always, if there are any). Nothing is broadcast, resized or converted.
+  /// Copies values into this module's own tensors, from any backend. Everything is checked first; if something is
+  /// wrong, one Error lists all of it and nothing has changed: missing and unexpected keys (unless not strict); a shape
+  /// or a type that differs, a key that comes twice, an undefined tensor, tied names with different values (always); "0
+  /// of N keys matched" (always, if there are any). Nothing is broadcast, resized or converted.
   LoadResult load_state_dict(const NamedTensors& state, const LoadOptions& options = {});
 
  protected:
   Module() = default;
-  /// Registers a member as a parameter; a defined tensor is set to require grad or not. Throws Error when the name is empty,
-  /// has a dot, or is taken.
+  /// Registers a member as a parameter; a defined tensor is set to require grad or not. Throws Error when the name is
+  /// empty, has a dot, or is taken.
   void register_parameter(std::string_view name, Tensor& member, bool requires_grad = true);
   /// A buffer that is not persistent is not in the state dict.
   void register_buffer(std::string_view name, Tensor& member, bool persistent = true);

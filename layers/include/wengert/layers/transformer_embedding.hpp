@@ -43,10 +43,10 @@ class TransformerEmbedding : public Module {
     std::int64_t embed_dim = 0;
     double dropout = 0.1;
     std::optional<std::int64_t> padding_idx{};  ///< a token row that starts as zeros and gets no gradient
-    std::optional<double> init_std{};           ///< both tables start N(0, init_std^2); 1 / sqrt(embed_dim) unless given
+    std::optional<double> init_std{};  ///< both tables start N(0, init_std^2); 1 / sqrt(embed_dim) unless given
     PositionTable positions = PositionTable::learned;
-    /// Rows in front of position 0: the table has position_offset + max_seq_len rows. A table of BART or RoBERTa with 514
-    /// rows and padding id 1 is {.max_seq_len = 512, .position_offset = 2}. See `position_ids_from_padding`.
+    /// Rows in front of position 0: the table has position_offset + max_seq_len rows. A table of BART or RoBERTa with
+    /// 514 rows and padding id 1 is {.max_seq_len = 512, .position_offset = 2}. See `position_ids_from_padding`.
     std::int64_t position_offset = 0;
     DType dtype = DType::float32;
   };
@@ -56,13 +56,13 @@ class TransformerEmbedding : public Module {
     std::int64_t offset = 0;  ///< position of the first token
   };
 
-  /// Throws ValueError for a dropout outside [0, 1] or a negative init_std or position_offset, IndexError for a padding_idx
-  /// outside the vocabulary.
+  /// Throws ValueError for a dropout outside [0, 1] or a negative init_std or position_offset, IndexError for a
+  /// padding_idx outside the vocabulary.
   explicit TransformerEmbedding(const Options& options);
 
-  /// ids (T) or (B, T), int32 or int64 -> (..., T, embed_dim). Throws IndexError when offset + T > max_seq_len, naming all
-  /// three, and for an id or position id outside its table. Without a position table `place` is ignored and no length is
-  /// too long.
+  /// ids (T) or (B, T), int32 or int64 -> (..., T, embed_dim). Throws IndexError when offset + T > max_seq_len, naming
+  /// all three, and for an id or position id outside its table. Without a position table `place` is ignored and no
+  /// length is too long.
   Tensor forward(const Tensor& ids, const Place& place) const;
   Tensor forward(const Tensor& ids) const { return forward(ids, Place()); }
   Tensor operator()(const Tensor& ids, const Place& place) const { return forward(ids, place); }
@@ -82,17 +82,17 @@ class TransformerEmbedding : public Module {
   double dropout_ = 0.0;
 };
 
-/// (rows, d): row p holds sin(p / 10000^(2i/d)) in column 2i and cos(p / 10000^(2i/d)) in column 2i + 1; computed in double.
-/// Source: Vaswani et al., "Attention is all you need", NIPS 2017, section 3.5.
+/// (rows, d): row p holds sin(p / 10000^(2i/d)) in column 2i and cos(p / 10000^(2i/d)) in column 2i + 1; computed in
+/// double. Source: Vaswani et al., "Attention is all you need", NIPS 2017, section 3.5.
 Tensor sinusoidal_table(std::int64_t rows, std::int64_t embed_dim, DType dtype = DType::float32);
 
-/// Position ids by the rule of RoBERTa: tokens other than padding count up from padding_idx + 1 along the last axis, padding
-/// stays at padding_idx: [5, 5, 1, 1] with padding 1 gives [2, 3, 1, 1]. A table of n rows so has room for n - padding_idx - 1
-/// tokens. ids (...), int32 or int64 -> int64 of the same shape and backend. Goes through the host.
+/// Position ids by the rule of RoBERTa: tokens other than padding count up from padding_idx + 1 along the last axis,
+/// padding stays at padding_idx: [5, 5, 1, 1] with padding 1 gives [2, 3, 1, 1]. A table of n rows so has room for n -
+/// padding_idx - 1 tokens. ids (...), int32 or int64 -> int64 of the same shape and backend. Goes through the host.
 Tensor position_ids_from_padding(const Tensor& ids, std::int64_t padding_idx);
-/// Position ids for padding on any side: tokens, where mask is not 0, count up from 0 along the last axis; padding gets 0, never
-/// -1: [0, 0, 1, 1, 1] gives [0, 0, 0, 1, 2]. mask (...), int32 or int64 -> int64 of the same shape and backend. Goes
-/// through the host.
+/// Position ids for padding on any side: tokens, where mask is not 0, count up from 0 along the last axis; padding gets
+/// 0, never -1: [0, 0, 1, 1, 1] gives [0, 0, 0, 1, 2]. mask (...), int32 or int64 -> int64 of the same shape and
+/// backend. Goes through the host.
 Tensor position_ids_from_mask(const Tensor& mask);
 
 }  // namespace wengert::layers

@@ -1,0 +1,115 @@
+// Element by element with broadcasting, and reductions.
+
+#include <algorithm>
+
+#include "parallel.hpp"
+#include "table.hpp"
+#include "wengert/backends/xsimd.hpp"
+
+namespace wengert::xsimd_backend {
+
+namespace {
+
+constexpr std::int64_t line = 16;  // floats in a cache line: two threads never write to one
+
+// exp and the like cost as much time as this many bytes moved.
+std::int64_t bytes_per_element(Unary op) { return op == Unary::exp || op == Unary::log || op == Unary::tanh ? 32 : 8; }
+
+// Two operands broadcast to one shape, with neighbouring axes joined where both allow it: `outer` axes to be walked, and an
+// inner one in which each operand moves by 0 or 1.
+struct Broadcast {
+  std::int64_t outer_axes = 0, outer = 1, inner = 1, a_step = 1, b_step = 1;
+  std::int64_t extents[Shape::max_rank], a_strides[Shape::max_rank], b_strides[Shape::max_rank];
+
+  Broadcast(const Shape& a, const Shape& b, const Shape& out) {
+    std::int64_t a_stride = 1, b_stride = 1;
+    bool first = true;
+    for (std::int64_t i = 0; i < out.rank(); ++i) {  // from the last axis
+      const std::int64_t extent = out[out.rank() - 1 - i];
+      const std::int64_t in_a = i < a.rank() ? a[a.rank() - 1 - i] : 1, in_b = i < b.rank() ? b[b.rank() - 1 - i] : 1;
+      const std::int64_t a_move = in_a == 1 ? 0 : a_stride, b_move = in_b == 1 ? 0 : b_stride;
+      a_stride *= in_a, b_stride *= in_b;
+      if (extent == 1) continue;
+      if (first) {
+        inner = extent, a_step = a_move, b_step = b_move;
+        first = false;
+      } else if (outer_axes == 0 && a_move == a_step * inner && b_move == b_step * inner) {
+        inner *= extent;
+      } else if (outer_axes > 0 && a_move == a_strides[outer_axes - 1] * extents[outer_axes - 1] &&
+                 b_move == b_strides[outer_axes - 1] * extents[outer_axes - 1]) {
+        extents[outer_axes - 1] *= extent;
+      } else {
+        extents[outer_axes] = extent, a_strides[outer_axes] = a_move, b_strides[outer_axes] = b_move;
+        ++outer_axes;
+      }
+    }
+    for (std::int64_t i = 0; i < outer_axes; ++i) outer *= extents[i];
+  }
+
+  // Where the operands stand at step `index` of the outer walk.
+  void at(std::int64_t index, std::int64_t& a, std::int64_t& b) const {
+    a = b = 0;
+    for (std::int64_t i = 0; i < outer_axes; ++i, index /= extents[i - 1]) {
+      a += index % extents[i] * a_strides[i];
+      b += index % extents[i] * b_strides[i];
+    }
+  }
+};
+
+}  // namespace
+
+void Kernels::unary(Unary op, const Tensor& x, double scalar, Tensor& out) {
+  const auto* in = read<float>(x);
+  auto* to = write<float>(out);
+  const auto s = static_cast<float>(scalar);
+  parallel(out.numel(), line, out.numel() * bytes_per_element(op), [&](std::int64_t begin, std::int64_t end) {
+    table.unary(static_cast<int>(op), in + begin, s, to + begin, end - begin);
+  });
+}
+
+void Kernels::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) {
+  const Broadcast walk(a.shape(), b.shape(), out.shape());
+  const auto *from_a = read<float>(a), *from_b = read<float>(b);
+  auto* to = write<float>(out);
+  const std::int64_t bytes = 12 * out.numel();
+  if (walk.outer == 1) {
+    return parallel(out.numel(), line, bytes, [&](std::int64_t begin, std::int64_t end) {
+      table.binary(static_cast<int>(op), from_a + begin * walk.a_step, walk.a_step, from_b + begin * walk.b_step, walk.b_step,
+                   to + begin, end - begin);
+    });
+  }
+  parallel(walk.outer, std::max<std::int64_t>(1, line / std::max<std::int64_t>(1, walk.inner)), bytes,
+           [&](std::int64_t begin, std::int64_t end) {
+             for (std::int64_t i = begin; i < end; ++i) {
+               std::int64_t at_a = 0, at_b = 0;
+               walk.at(i, at_a, at_b);
+               table.binary(static_cast<int>(op), from_a + at_a, walk.a_step, from_b + at_b, walk.b_step, to + i * walk.inner,
+                            walk.inner);
+             }
+           });
+}
+
+void Kernels::reduce(Reduce op, const Axis& axis, const Tensor& x, Tensor& out) {
+  const auto* in = read<float>(x);
+  auto* to = write<float>(out);
+  const std::int64_t bytes = 4 * axis.outer * axis.n * axis.inner;
+  if (axis.inner == 1) {
+    return parallel(axis.outer, line, bytes, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        to[i] = op == Reduce::sum ? table.sum_row(in + i * axis.n, axis.n) : table.max_row(in + i * axis.n, axis.n);
+    });
+  }
+  const auto columns = op == Reduce::sum ? table.sum_columns : table.max_columns;
+  if (axis.outer > 1) {
+    return parallel(axis.outer, std::max<std::int64_t>(1, line / axis.inner), bytes, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        columns(in + i * axis.n * axis.inner, axis.n, axis.inner, 0, axis.inner, to + i * axis.inner);
+    });
+  }
+  parallel(axis.inner, line, bytes,
+           [&](std::int64_t begin, std::int64_t end) { columns(in, axis.n, axis.inner, begin, end, to); });
+}
+
+void Kernels::sum_squares(const Tensor& x, Tensor& out) { *write<double>(out) = table.sum_squares(read<float>(x), x.numel()); }
+
+}  // namespace wengert::xsimd_backend

@@ -1,0 +1,144 @@
+// The embedding stack: lookups, dropout, the fused forward and its backward.
+
+#include <numeric>
+
+#include "parallel.hpp"
+#include "sort.hpp"
+#include "table.hpp"
+#include "wengert/backends/xsimd.hpp"
+
+namespace wengert::xsimd_backend {
+
+namespace {
+
+// Outputs from here on bypass the caches: they would not fit into them anyway, and writing around them halves the traffic.
+constexpr std::int64_t stream_from = 8 << 20;
+
+Drawing drawing_of(const wengert::Dropout& dropout) {
+  return {dropout.state.seed, dropout.state.stream, dropout.state.counter, bits::keep_threshold(dropout.p),
+          static_cast<float>(dropout.scale())};
+}
+
+std::uint8_t* mask_of(Tensor& bits) { return reinterpret_cast<std::uint8_t*>(write<std::int32_t>(bits)); }
+const std::uint8_t* mask_of(const Tensor& bits) { return reinterpret_cast<const std::uint8_t*>(read<std::int32_t>(bits)); }
+
+void run_embed(const Table& table, const Embed& embed, std::int64_t rows) {
+  // Two threads never share a group of 128 mask bits.
+  const std::int64_t unit = embed.mask ? 128 / std::gcd(embed.d, std::int64_t{128}) : 1;
+  parallel(rows, unit, rows * embed.d * 8, [&](std::int64_t begin, std::int64_t end) { table.embed(embed, begin, end); });
+}
+
+Tensor sum_occurrences(const Table& table, SumRows sums, const Occurrences& found, const Tensor& like) {
+  Tensor out = empty({found.count, sums.d}, like);
+  sums.order = read<std::int64_t>(found.order);
+  sums.starts = read<std::int64_t>(found.starts);
+  sums.out = write<float>(out);
+  parallel(found.count, 1, (found.order.numel() + found.count) * sums.d * 4,
+           [&](std::int64_t begin, std::int64_t end) { table.sum_rows(sums, begin, end); });
+  return out;
+}
+
+}  // namespace
+
+void Kernels::gather_rows(const Tensor& rows, const Tensor& ids, Tensor& out) {
+  Embed embed{};
+  embed.tokens = read<float>(rows);
+  embed.ids = read<std::int64_t>(ids);
+  embed.d = rows.size(1);
+  embed.out = write<float>(out);
+  embed.stream = out.numel() * 4 >= stream_from;
+  run_embed(table, embed, ids.numel());
+}
+
+RowGrad Kernels::merge_rows(const Tensor& ids, const Tensor& rows, std::int64_t num_rows, std::optional<std::int64_t> skip) {
+  const Occurrences found = find_occurrences(ids, num_rows, skip);
+  SumRows sums{};
+  sums.rows = read<float>(rows);
+  sums.d = rows.size(1);
+  return {found.ids, sum_occurrences(table, sums, found, rows), num_rows};
+}
+
+void Kernels::add_rows(const RowGrad& rows, Tensor& dense) {
+  const auto* ids = read<std::int64_t>(rows.ids);
+  const auto* values = read<float>(rows.rows);
+  auto* to = write<float>(dense);
+  const std::int64_t d = rows.rows.size(1);
+  parallel(rows.count(), 1, rows.count() * d * 12, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) table.add(values + i * d, to + ids[i] * d, d);
+  });
+}
+
+void Kernels::keep_mask(const wengert::Dropout& dropout, std::int64_t count, Tensor& bits) {
+  const Drawing drawing = drawing_of(dropout);
+  auto* mask = mask_of(bits);
+  parallel((count + 127) / 128, 4, count, [&](std::int64_t begin, std::int64_t end) { table.keep_mask(drawing, begin, end, mask); });
+}
+
+void Kernels::apply_mask(const Tensor& x, const Tensor& bits, double scale, Tensor& out) {
+  const auto* in = read<float>(x);
+  const auto* mask = mask_of(bits);
+  auto* to = write<float>(out);
+  parallel(out.numel(), 128, out.numel() * 8, [&](std::int64_t begin, std::int64_t end) {
+    table.apply_mask(in, mask, static_cast<float>(scale), to, begin, end);
+  });
+}
+
+void Kernels::embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids, const Positions& place,
+                            const wengert::Dropout& dropout, Tensor& out, Saved& saved) {
+  if (dropout.p == 1.0) return fill(out, 0.0);
+  Embed embed{};
+  embed.tokens = read<float>(tokens);
+  embed.ids = read<std::int64_t>(ids);
+  embed.positions = read<float>(positions);
+  embed.position_ids = place.ids.defined() ? read<std::int64_t>(place.ids) : nullptr;
+  embed.start = place.start;
+  embed.period = place.ids.defined() ? place.ids.numel() : ids.size(-1);
+  embed.d = tokens.size(1);
+  embed.out = write<float>(out);
+  embed.stream = out.numel() * 4 >= stream_from;
+  if (!dropout.identity()) {
+    Tensor bits = empty({bits::mask_words(out.numel())}, DType::int32, out.backend());
+    embed.mask = mask_of(bits);
+    embed.drawing = drawing_of(dropout);
+    saved.push(bits);
+  }
+  run_embed(table, embed, ids.numel());
+}
+
+void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place, const wengert::Dropout& dropout,
+                                     const Saved& saved, std::int64_t token_rows, std::int64_t position_rows,
+                                     std::optional<std::int64_t> skip, RowGrad* token_grad, RowGrad* position_grad) {
+  const bool expanded = place.ids.defined() && place.ids.numel() != ids.numel();  // one row of positions for every sequence
+  if (dropout.p == 1.0 || (position_grad && expanded))
+    return wengert::Kernels::embed_dropout_backward(grad, ids, place, dropout, saved, token_rows, position_rows, skip, token_grad,
+                                                    position_grad);
+  SumRows sums{};
+  sums.rows = read<float>(grad);
+  sums.d = grad.size(-1);
+  if (!dropout.identity()) {
+    sums.mask = mask_of(saved[0]);
+    sums.scale = static_cast<float>(dropout.scale());
+  }
+  if (token_grad) {
+    const Occurrences found = find_occurrences(ids, token_rows, skip);
+    *token_grad = {found.ids, sum_occurrences(table, sums, found, grad), token_rows};
+  }
+  if (!position_grad) return;
+  if (place.ids.defined()) {
+    const Occurrences found = find_occurrences(place.ids, position_rows, {});
+    *position_grad = {found.ids, sum_occurrences(table, sums, found, grad), position_rows};
+    return;
+  }
+  const std::int64_t length = ids.size(-1);
+  position_grad->ids = empty({length}, ids);
+  iota(position_grad->ids, place.start);
+  position_grad->rows = empty({length, sums.d}, grad);
+  position_grad->num_rows = position_rows;
+  sums.stride = length;
+  sums.terms = length == 0 ? 0 : ids.numel() / length;
+  sums.out = write<float>(position_grad->rows);
+  parallel(length, 1, (ids.numel() + length) * sums.d * 4,
+           [&](std::int64_t begin, std::int64_t end) { table.sum_rows(sums, begin, end); });
+}
+
+}  // namespace wengert::xsimd_backend

@@ -1,0 +1,164 @@
+// Included by arch.cpp only. Element by element, and reductions.
+
+namespace wengert::xsimd_backend {
+namespace {
+
+template <class Op>
+WENGERT_INLINE void map(const float* x, float* out, std::int64_t n, Op op) {
+  for_each_register(n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA { put(out + j, op(get(x + j))); });
+}
+
+void unary(int op, const float* x, float scalar, float* out, std::int64_t n) {
+  const Floats s(scalar), zero(0.0F);
+  switch (static_cast<Unary>(op)) {
+    case Unary::neg: return map(x, out, n, [](Floats a) { return -a; });
+    case Unary::square: return map(x, out, n, [](Floats a) { return a * a; });
+    case Unary::sqrt: return map(x, out, n, [](Floats a) { return xsimd::sqrt(a); });
+    case Unary::exp: return map(x, out, n, [](Floats a) { return xsimd::exp(a); });
+    case Unary::log: return map(x, out, n, [](Floats a) { return xsimd::log(a); });
+    case Unary::tanh: return map(x, out, n, [](Floats a) { return xsimd::tanh(a); });
+    // NaN stays, as in PyTorch.
+    case Unary::relu: return map(x, out, n, [=](Floats a) { return xsimd::select(a <= zero, zero, a); });
+    case Unary::add_scalar: return map(x, out, n, [=](Floats a) { return a + s; });
+    case Unary::mul_scalar: return map(x, out, n, [=](Floats a) { return a * s; });
+    case Unary::div_scalar: return map(x, out, n, [=](Floats a) { return a / s; });
+    case Unary::rsub_scalar: return map(x, out, n, [=](Floats a) { return s - a; });
+    case Unary::rdiv_scalar: return map(x, out, n, [=](Floats a) { return s / a; });
+  }
+}
+
+template <class Op>
+WENGERT_INLINE void zip(const float* a, std::int64_t a_step, const float* b, std::int64_t b_step, float* out, std::int64_t n, Op op) {
+  if (n == 0) return;
+  if (a_step != 0 && b_step != 0) {
+    for_each_register(n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA { put(out + j, op(get(a + j), get(b + j))); });
+  } else if (a_step != 0) {
+    const Floats one(*b);
+    for_each_register(n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA { put(out + j, op(get(a + j), one)); });
+  } else if (b_step != 0) {
+    const Floats one(*a);
+    for_each_register(n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA { put(out + j, op(one, get(b + j))); });
+  } else {
+    const Floats all = op(Floats(*a), Floats(*b));
+    for_each_register(n, [&](std::int64_t j, auto, auto put) WENGERT_LAMBDA { put(out + j, all); });
+  }
+}
+
+void binary(int op, const float* a, std::int64_t a_step, const float* b, std::int64_t b_step, float* out, std::int64_t n) {
+  const Floats zero(0.0F), one(1.0F), two(2.0F);
+  const auto apply = [&](auto f) { zip(a, a_step, b, b_step, out, n, f); };
+  switch (static_cast<Binary>(op)) {
+    case Binary::add: return apply([](Floats x, Floats y) { return x + y; });
+    case Binary::sub: return apply([](Floats x, Floats y) { return x - y; });
+    case Binary::mul: return apply([](Floats x, Floats y) { return x * y; });
+    case Binary::div: return apply([](Floats x, Floats y) { return x / y; });
+    case Binary::equal: return apply([=](Floats x, Floats y) { return xsimd::select(x == y, one, zero); });
+    case Binary::square_grad: return apply([=](Floats x, Floats y) { return x * (two * y); });
+    case Binary::sqrt_grad: return apply([=](Floats x, Floats y) { return x / (two * y); });
+    case Binary::tanh_grad: return apply([=](Floats x, Floats y) { return x * (one - y * y); });
+    case Binary::relu_grad: return apply([=](Floats x, Floats y) { return xsimd::select(y > zero, x, zero); });
+  }
+}
+
+void add(const float* x, float* out, std::int64_t n) { binary(static_cast<int>(Binary::add), out, 1, x, 1, out, n); }
+
+// --- Sums by the fixed tree ---
+
+// One register of columns; the tree of docs/bits.md with a register in place of a number.
+struct ColumnSums {
+  Floats levels[58];
+  WENGERT_INLINE void carry(Floats sum, std::int64_t complete_before) {
+    int level = 0;
+    for (; complete_before % 2 == 1; complete_before /= 2, ++level) sum = levels[level] + sum;
+    levels[level] = sum;
+  }
+};
+
+// Sum of term(0), ..., term(n - 1), n > 0.
+template <class Term>
+WENGERT_INLINE Floats tree_sum(std::int64_t n, Term term) {
+  if (n <= 32) {
+    Floats sum = term(0);
+    for (std::int64_t i = 1; i < n; ++i) sum = sum + term(i);
+    return sum;
+  }
+  ColumnSums sums;
+  const std::int64_t complete = n / 32;
+  for (std::int64_t block = 0; block < complete; ++block) {
+    Floats sum = term(32 * block);
+    for (std::int64_t i = 1; i < 32; ++i) sum = sum + term(32 * block + i);
+    sums.carry(sum, block);
+  }
+  bool some = n % 32 != 0;
+  Floats total(0.0F);
+  if (some) {
+    total = term(32 * complete);
+    for (std::int64_t i = 32 * complete + 1; i < n; ++i) total = total + term(i);
+  }
+  int level = 0;
+  for (std::int64_t left = complete; left != 0; left /= 2, ++level) {
+    if (left % 2 == 0) continue;
+    total = some ? sums.levels[level] + total : sums.levels[level];
+    some = true;
+  }
+  return total;
+}
+
+void sum_columns(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end, float* out) {
+  for_each_register(end - begin, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
+    const float* column = x + begin + j;
+    put(out + begin + j, n == 0 ? Floats(0.0F) : tree_sum(n, [&](std::int64_t i) WENGERT_LAMBDA { return get(column + i * inner); }));
+  });
+}
+
+// The larger; NaN wins.
+WENGERT_INLINE Floats larger(Floats a, Floats b) { return xsimd::select((b > a) | xsimd::isnan(b), b, a); }
+
+void max_columns(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end, float* out) {
+  for_each_register(end - begin, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
+    const float* column = x + begin + j;
+    Floats best = get(column);
+    for (std::int64_t i = 1; i < n; ++i) best = larger(best, get(column + i * inner));
+    put(out + begin + j, best);
+  });
+}
+
+// Blocks are summed left to right; several at a time, because one after the other each addition waits for the last.
+template <class T, class Term>
+WENGERT_INLINE T row_tree_sum(std::int64_t n, Term term) {
+  constexpr std::int64_t together = 16;
+  bits::TreeSum<T> sum;
+  std::int64_t i = 0;
+  for (; i + 32 * together <= n; i += 32 * together) {
+    T partial[together];
+    for (std::int64_t b = 0; b < together; ++b) partial[b] = term(i + 32 * b);
+    for (std::int64_t j = 1; j < 32; ++j)
+      for (std::int64_t b = 0; b < together; ++b) partial[b] = partial[b] + term(i + 32 * b + j);
+    for (std::int64_t b = 0; b < together; ++b) sum.add_block(partial[b]);
+  }
+  for (; i < n; ++i) sum.add(term(i));
+  return sum.result();
+}
+
+float sum_row(const float* x, std::int64_t n) {
+  return row_tree_sum<float>(n, [x](std::int64_t i) WENGERT_LAMBDA { return x[i]; });
+}
+
+double sum_squares(const float* x, std::int64_t n) {
+  return row_tree_sum<double>(n, [x](std::int64_t i) WENGERT_LAMBDA { return static_cast<double>(x[i]) * static_cast<double>(x[i]); });
+}
+
+float max_row(const float* x, std::int64_t n) {
+  Floats best(x[0]);
+  std::int64_t i = 0;
+  for (; i + width <= n; i += width) best = larger(best, load(x + i));
+  float lanes[width];
+  store(lanes, best);
+  float largest = lanes[0];
+  for (std::int64_t j = 1; j < width; ++j) largest = lanes[j] > largest || lanes[j] != lanes[j] ? lanes[j] : largest;
+  for (; i < n; ++i) largest = x[i] > largest || x[i] != x[i] ? x[i] : largest;
+  return largest;
+}
+
+}  // namespace
+}  // namespace wengert::xsimd_backend

@@ -1,0 +1,118 @@
+// Included by arch.cpp only. Matrix product: packed panels, a tile of c in registers.
+// Source of the scheme: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 34(3), 2008.
+//
+// An element of c is summed over k in one fixed order, whatever the range of rows, so threads do not change the bits.
+
+namespace wengert::xsimd_backend {
+namespace {
+
+// A tile of c: rows x (2 registers). As many sums as the register file holds beside two of b and one of a.
+#if defined(__AVX512F__)
+constexpr std::int64_t tile_rows = 12;
+#elif defined(__AVX2__)
+constexpr std::int64_t tile_rows = 6;
+#else
+constexpr std::int64_t tile_rows = 4;
+#endif
+constexpr std::int64_t tile_columns = 2 * width;
+constexpr std::int64_t block_k = 256;               // of b's panels: tile_columns x block_k floats stay in the first-level cache
+constexpr std::int64_t block_rows = 16 * tile_rows;  // of a: block_rows x block_k floats stay in the second-level cache
+
+WENGERT_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+WENGERT_INLINE std::int64_t panels(std::int64_t n) { return (n + tile_columns - 1) / tile_columns; }
+
+// packed_b: for each block of k, for each panel, for each p in the block: tile_columns values, padded with zeros.
+void pack_b(const Product& product, float* packed, std::int64_t begin, std::int64_t end) {
+  const std::int64_t all = panels(product.n);
+  for (std::int64_t k0 = 0; k0 < product.k; k0 += block_k) {
+    const std::int64_t depth = smaller(block_k, product.k - k0);
+    for (std::int64_t panel = begin; panel < end; ++panel) {
+      const std::int64_t column = panel * tile_columns, columns = smaller(tile_columns, product.n - column);
+      float* out = packed + k0 * all * tile_columns + panel * depth * tile_columns;
+      const float* in = product.b + k0 * product.b_row + column * product.b_col;
+      if (product.b_col == 1 && columns == tile_columns) {
+        for (std::int64_t p = 0; p < depth; ++p) {
+          store(out + p * tile_columns, load(in + p * product.b_row));
+          store(out + p * tile_columns + width, load(in + p * product.b_row + width));
+        }
+      } else {  // for a transposed b, down its rows: they are what is contiguous
+        for (std::int64_t j = 0; j < tile_columns; ++j)
+          for (std::int64_t p = 0; p < depth; ++p)
+            out[p * tile_columns + j] = j < columns ? in[p * product.b_row + j * product.b_col] : 0.0F;
+      }
+    }
+  }
+}
+
+// Rows [row, row + rows) and k in [k0, k0 + depth) of a, tile by tile: for each p tile_rows values, padded with zeros.
+void pack_a(const Product& product, std::int64_t row, std::int64_t rows, std::int64_t k0, std::int64_t depth, float* out) {
+  for (std::int64_t tile = 0; tile < rows; tile += tile_rows, out += tile_rows * depth) {
+    const std::int64_t valid = smaller(tile_rows, rows - tile);
+    const float* in = product.a + (row + tile) * product.a_row + k0 * product.a_col;
+    if (product.a_row == 1) {
+      for (std::int64_t p = 0; p < depth; ++p)
+        for (std::int64_t i = 0; i < tile_rows; ++i) out[p * tile_rows + i] = i < valid ? in[p * product.a_col + i] : 0.0F;
+    } else {
+      for (std::int64_t i = 0; i < tile_rows; ++i)
+        for (std::int64_t p = 0; p < depth; ++p) out[p * tile_rows + i] = i < valid ? in[i * product.a_row + p * product.a_col] : 0.0F;
+    }
+  }
+}
+
+// c (rows <= tile_rows, columns <= tile_columns) = alpha * a b (+ what is there already, times beta) (+ bias).
+WENGERT_INLINE void multiply_tile(const float* a, const float* b, std::int64_t depth, float* c, std::int64_t c_row, std::int64_t rows,
+                                  std::int64_t columns, float alpha, float beta, const float* bias) {
+  Floats sum[tile_rows][2];
+#pragma GCC unroll 12
+  for (std::int64_t i = 0; i < tile_rows; ++i) sum[i][0] = sum[i][1] = Floats(0.0F);
+  for (std::int64_t p = 0; p < depth; ++p, a += tile_rows, b += tile_columns) {
+    const Floats b0 = load(b), b1 = load(b + width);
+#pragma GCC unroll 12
+    for (std::int64_t i = 0; i < tile_rows; ++i) {
+      const Floats value(a[i]);
+      sum[i][0] = xsimd::fma(value, b0, sum[i][0]);
+      sum[i][1] = xsimd::fma(value, b1, sum[i][1]);
+    }
+  }
+  const Floats scale(alpha), keep(beta);
+  const auto finish = [&](Floats total, float* out, std::int64_t column, std::int64_t count) WENGERT_LAMBDA {
+    const bool whole = count == width;
+    if (alpha != 1.0F) total = total * scale;
+    if (beta != 0.0F) total = total + keep * (whole ? load(out) : load_some(out, count));
+    if (bias) total = total + (whole ? load(bias + column) : load_some(bias + column, count));
+    if (whole)
+      store(out, total);
+    else
+      store_some(out, total, count);
+  };
+#pragma GCC unroll 12
+  for (std::int64_t i = 0; i < tile_rows; ++i) {
+    if (i == rows) break;
+    finish(sum[i][0], c + i * c_row, 0, smaller(width, columns));
+    if (columns > width) finish(sum[i][1], c + i * c_row + width, width, columns - width);
+  }
+}
+
+void multiply_rows(const Product& product, const float* packed_b, float* packed_a, std::int64_t begin, std::int64_t end) {
+  const std::int64_t all = panels(product.n);
+  for (std::int64_t row = begin; row < end; row += block_rows) {
+    const std::int64_t rows = smaller(block_rows, end - row);
+    for (std::int64_t k0 = 0; k0 < product.k; k0 += block_k) {
+      const std::int64_t depth = smaller(block_k, product.k - k0);
+      const float beta = k0 == 0 ? product.beta : 1.0F;
+      const float* bias = k0 + depth == product.k ? product.bias : nullptr;
+      pack_a(product, row, rows, k0, depth, packed_a);
+      const float* block_b = packed_b + k0 * all * tile_columns;
+      for (std::int64_t panel = 0; panel < all; ++panel) {
+        const std::int64_t column = panel * tile_columns, columns = smaller(tile_columns, product.n - column);
+        for (std::int64_t tile = 0; tile < rows; tile += tile_rows)
+          multiply_tile(packed_a + tile * depth, block_b + panel * depth * tile_columns, depth,
+                        product.c + (row + tile) * product.c_row + column, product.c_row, smaller(tile_rows, rows - tile), columns,
+                        product.alpha, beta, bias ? bias + column : nullptr);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace wengert::xsimd_backend

@@ -1,0 +1,63 @@
+// Included by arch.cpp only. Softmax and what cross-entropy needs, a row at a time. Sums are formed lane by lane in a fixed
+// order: a row's bits depend on the architecture, not on threads.
+
+namespace wengert::xsimd_backend {
+namespace {
+
+WENGERT_INLINE float sum_lanes(Floats x) {
+  float lanes[width];
+  store(lanes, x);
+  float sum = lanes[0];
+  for (std::int64_t i = 1; i < width; ++i) sum += lanes[i];
+  return sum;
+}
+
+// Sum of exp(x - shift), which `keep(j, put, e)` may also store.
+template <class Keep>
+WENGERT_INLINE float sum_exp(const float* x, float shift, std::int64_t n, Keep keep) {
+  const Floats offset(shift);
+  Floats sum(0.0F);
+  std::int64_t j = 0;
+  for (; j + width <= n; j += width) {
+    const Floats e = xsimd::exp(load(x + j) - offset);
+    sum = sum + e;
+    keep(j, e, width);
+  }
+  if (const std::int64_t rest = n - j; rest > 0) {
+    const Floats e = select_bits((1U << rest) - 1, xsimd::exp(load_some(x + j, rest) - offset));
+    sum = sum + e;
+    keep(j, e, rest);
+  }
+  return sum_lanes(sum);
+}
+
+float log_sum_exp(const float* x, std::int64_t n) {
+  const float shift = max_row(x, n);
+  if (__builtin_isinf(shift)) return shift;  // no (inf - inf): the sum is that infinity
+  return shift + __builtin_logf(sum_exp(x, shift, n, [](std::int64_t, Floats, std::int64_t) WENGERT_LAMBDA {}));
+}
+
+void softmax_row(const float* x, bool log, float* out, std::int64_t n) {
+  const float shift = max_row(x, n);
+  if (log) {
+    const float total = __builtin_logf(sum_exp(x, shift, n, [](std::int64_t, Floats, std::int64_t) WENGERT_LAMBDA {}));
+    const Floats offset(shift), rest(total);
+    return map(x, out, n, [=](Floats a) { return (a - offset) - rest; });
+  }
+  const float total = sum_exp(x, shift, n, [out](std::int64_t j, Floats e, std::int64_t count) WENGERT_LAMBDA {
+    if (count == width)
+      store(out + j, e);
+    else
+      store_some(out + j, e, count);
+  });
+  const Floats divisor(total);
+  map(out, out, n, [=](Floats a) { return a / divisor; });
+}
+
+void softmax_grad_row(const float* x, float log_sum, float grad, float* out, std::int64_t n) {
+  const Floats offset(log_sum), factor(grad);
+  map(x, out, n, [=](Floats a) { return xsimd::exp(a - offset) * factor; });
+}
+
+}  // namespace
+}  // namespace wengert::xsimd_backend

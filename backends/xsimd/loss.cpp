@@ -1,0 +1,56 @@
+// Softmax and cross-entropy, row by row.
+
+#include "parallel.hpp"
+#include "table.hpp"
+#include "wengert/backends/xsimd.hpp"
+
+namespace wengert::xsimd_backend {
+
+namespace {
+
+constexpr std::int64_t bytes_of_exp = 32;  // an exponential takes as long as moving this many bytes
+
+}  // namespace
+
+void Kernels::softmax(const Tensor& x, bool log, Tensor& out) {
+  const std::int64_t n = x.size(-1), rows = n == 0 ? 0 : x.numel() / n;
+  const auto* in = read<float>(x);
+  auto* to = write<float>(out);
+  parallel(rows, 1, x.numel() * bytes_of_exp, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) table.softmax_row(in + i * n, log, to + i * n, n);
+  });
+}
+
+void Kernels::cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses, Tensor& log_sum) {
+  const std::int64_t rows = logits.size(0), n = logits.size(1);
+  const auto* in = read<float>(logits);
+  const auto* label = read<std::int64_t>(labels);
+  auto *loss = write<float>(losses), *sum = write<float>(log_sum);
+  parallel(rows, 16, logits.numel() * bytes_of_exp, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      sum[i] = n == 0 ? 0.0F : table.log_sum_exp(in + i * n, n);
+      loss[i] = label[i] == ignore ? 0.0F : sum[i] - in[i * n + label[i]];
+    }
+  });
+}
+
+void Kernels::cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
+                                     const Tensor& log_sum, Tensor& out) {
+  const std::int64_t rows = logits.size(0), n = logits.size(1);
+  const auto *upstream = read<float>(grad), *in = read<float>(logits), *sum = read<float>(log_sum);
+  const auto* label = read<std::int64_t>(labels);
+  auto* to = write<float>(out);
+  parallel(rows, 1, logits.numel() * bytes_of_exp, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      float* row = to + i * n;
+      if (label[i] == ignore) {
+        for (std::int64_t j = 0; j < n; ++j) row[j] = 0.0F;
+        continue;
+      }
+      table.softmax_grad_row(in + i * n, sum[i], upstream[i], row, n);
+      row[label[i]] -= upstream[i];
+    }
+  });
+}
+
+}  // namespace wengert::xsimd_backend

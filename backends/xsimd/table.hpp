@@ -1,0 +1,99 @@
+#pragma once
+// What each architecture offers: one table of functions over raw pointers, filled in by kernels/*.hpp. Plain types only:
+// this header is shared by files that are compiled for different processors.
+//
+// Every function works on a range and on one thread; who calls it splits the work. The result for an element depends
+// neither on the range it is computed in nor on its place in it.
+
+#include <cstdint>
+
+#include "wengert/bits.hpp"
+
+namespace wengert::xsimd_backend {
+
+// One drawing of dropout, ready for use. threshold as in bits::keep_threshold.
+struct Drawing {
+  std::uint64_t seed = 0, stream = 0, base = 0;
+  std::uint32_t threshold = 0;
+  float scale = 1.0F;
+};
+
+// out (n, d) = dropout(tokens[ids] + positions[place]). The place of row i is position_ids[i % period] if there are ids,
+// else start + i % period.
+struct Embed {
+  const float* tokens;
+  const std::int64_t* ids;
+  const float* positions;  // null: nothing is added
+  const std::int64_t* position_ids;
+  std::int64_t start, period, d;
+  float* out;
+  std::uint8_t* mask;  // null: nothing is dropped; else receives the bits
+  Drawing drawing;
+  bool stream;  // bypass the caches with what is written
+};
+
+// Sums of rows (., d) of which some elements are dropped. Term k of sum i is row order[starts[i] + k], or, without an
+// order, row i + k * stride of `terms` terms.
+struct SumRows {
+  const float* rows;
+  const std::uint8_t* mask;  // null: nothing is dropped
+  float scale;
+  const std::int64_t* order;
+  const std::int64_t* starts;
+  std::int64_t stride, terms, d;
+  float* out;  // (sums, d)
+};
+
+// c (m, n) = alpha * a b + beta * c, with element (i, p) of a at a[i * a_row + p * a_col] and so on.
+struct Product {
+  std::int64_t m, n, k;
+  const float *a, *b;
+  std::int64_t a_row, a_col, b_row, b_col;
+  float* c;
+  std::int64_t c_row;
+  const float* bias;  // (n), or null
+  float alpha, beta;
+};
+
+struct Table {
+  const char* name;
+  std::int64_t width;  // floats in a register
+
+  void (*unary)(int op, const float* x, float scalar, float* out, std::int64_t n);
+  // Steps are 0 (one value for all) or 1.
+  void (*binary)(int op, const float* a, std::int64_t a_step, const float* b, std::int64_t b_step, float* out,
+                 std::int64_t n);
+  // out[j] for columns [begin, end) of x (n, inner); the fixed tree.
+  void (*sum_columns)(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end, float* out);
+  void (*max_columns)(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end, float* out);
+  float (*sum_row)(const float* x, std::int64_t n);  // the fixed tree
+  float (*max_row)(const float* x, std::int64_t n);
+  double (*sum_squares)(const float* x, std::int64_t n);  // in double, the fixed tree of docs/bits.md
+
+  // Groups of 128 elements [begin, end) of a mask.
+  void (*keep_mask)(const Drawing& drawing, std::int64_t begin, std::int64_t end, std::uint8_t* mask);
+  // Elements [begin, end); begin is a multiple of 8.
+  void (*apply_mask)(const float* x, const std::uint8_t* mask, float scale, float* out, std::int64_t begin, std::int64_t end);
+  // Rows [begin, end); begin * d is a multiple of 128 if there is a mask.
+  void (*embed)(const Embed& embed, std::int64_t begin, std::int64_t end);
+  void (*sum_rows)(const SumRows& sums, std::int64_t begin, std::int64_t end);
+  void (*add)(const float* x, float* out, std::int64_t n);  // out += x
+
+  // g null: the gradient is +0. momentum null: there is none.
+  void (*sgd)(const bits::SgdScalars<float>& scalars, const float* g, float* param, float* momentum, std::int64_t n);
+  void (*adam)(const bits::AdamScalars<float>& scalars, const float* g, float* param, float* m, float* v, std::int64_t n);
+
+  // Rows of length n.
+  void (*softmax_row)(const float* x, bool log, float* out, std::int64_t n);
+  float (*log_sum_exp)(const float* x, std::int64_t n);
+  // out = exp(x - log_sum) * grad
+  void (*softmax_grad_row)(const float* x, float log_sum, float grad, float* out, std::int64_t n);
+
+  // Rows [begin, end) of c, where begin is a multiple of tile_rows. packed_b holds what pack_b has made of all of b: k times
+  // the columns, rounded up to whole panels; packed_a is room for packed_a_floats.
+  void (*multiply)(const Product& product, const float* packed_b, float* packed_a, std::int64_t begin, std::int64_t end);
+  void (*pack_b)(const Product& product, float* packed_b, std::int64_t begin, std::int64_t end);  // panels [begin, end)
+  std::int64_t panel_columns, tile_rows, packed_a_floats;
+};
+
+}  // namespace wengert::xsimd_backend

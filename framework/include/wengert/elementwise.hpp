@@ -1,0 +1,27 @@
+#pragma once
+/// The element-wise functions that kernels compute. In a header of its own that includes nothing of Wengert, so that a file
+/// compiled for one processor only can include it.
+
+#include <cstdint>
+
+namespace wengert {
+
+enum class Unary : std::uint8_t {
+  neg, square, sqrt, exp, log, tanh, relu,
+  add_scalar,   ///< x + s
+  mul_scalar,   ///< x * s
+  div_scalar,   ///< x / s
+  rsub_scalar,  ///< s - x
+  rdiv_scalar,  ///< s / x
+};
+
+enum class Binary : std::uint8_t {
+  add, sub, mul, div,
+  equal,        ///< 1 where a == b, else 0
+  square_grad,  ///< a * (2 b):         a upstream, b input
+  sqrt_grad,    ///< a / (2 b):         a upstream, b output
+  tanh_grad,    ///< a * (1 - b * b):   a upstream, b output
+  relu_grad,    ///< b > 0 ? a : 0:     a upstream, b output
+};
+
+}  // namespace wengert
