@@ -2,6 +2,7 @@
 
 #include "wengert/backend.hpp"
 #include "wengert/backends/reference.hpp"
+#include "wengert/backends/xsimd.hpp"
 
 namespace {
 
@@ -9,6 +10,7 @@ namespace {
 // first.
 [[gnu::constructor(101)]] void register_backends() {
   wengert::register_backend("reference", wengert::reference::instance);
+  wengert::register_backend("xsimd", wengert::xsimd_backend::instance);
 }
 
 }  // namespace

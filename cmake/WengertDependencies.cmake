@@ -9,3 +9,6 @@ pkg_check_modules(cairo REQUIRED IMPORTED_TARGET cairo)
 # Arrays of the reference backend. Headers only, and looked for as such: their own packages would bring targets into ours.
 find_path(XTENSOR_INCLUDE_DIR NAMES xtensor/containers/xarray.hpp xtensor/xarray.hpp REQUIRED)
 find_path(XTL_INCLUDE_DIR NAMES xtl/xtl_config.hpp REQUIRED)  # xtensor's own
+
+find_path(XSIMD_INCLUDE_DIR NAMES xsimd/xsimd.hpp REQUIRED)  # registers of the xsimd backend; headers only, as above
+find_package(OpenMP REQUIRED COMPONENTS CXX)                 # its threads: the runtime that oneDNN uses as well

@@ -71,6 +71,9 @@ Batch make_batch(const Task& task, std::int64_t rows, Token token) {
   return {wg::tensor<std::int64_t>(ids, {rows, length}), wg::tensor<float>(targets, {rows, length, outputs})};
 }
 
+/// (B, T, 8) as a matrix of 8 columns.
+wg::report::Matrix by_output(const wg::Tensor& values) { return wg::report::to_matrix(wg::reshape(values, {-1, outputs})); }
+
 /// Over every token at every position.
 example::Figures evaluate(Model& model, const Task& task) {
   const Batch all = make_batch(task, tokens, [](std::int64_t row) { return row; });
@@ -79,7 +82,7 @@ example::Figures evaluate(Model& model, const Task& task) {
   model.train();
   example::Figures figures{
       {"loss", wg::mse_loss(predicted, all.targets).item()},
-      {"r2", wg::report::r2(predicted.to_vector<double>(), all.targets.to_vector<double>())}};
+      {"r2", wg::report::r2(by_output(predicted), by_output(all.targets))}};
   if (const wg::Tensor& table = model.embed.pos_embed.weight)
     figures.emplace_back("waves_r2", wg::report::r2_on_components(
                                          wg::report::principal_components(wg::report::to_matrix(table)), task.wave, outputs));

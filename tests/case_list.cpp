@@ -210,7 +210,7 @@ void add_shapes(std::vector<Case>& cases) {
   one("broadcast_to [0, 4]", {1, 4}, {0, 4}, [](const Tensor& x) { return broadcast_to(x, {0, 4}); });
   one("broadcast_to the same", {3}, {3}, [](const Tensor& x) { return broadcast_to(x, {3}); });
 
-  const auto join = [&](const char* name, std::vector<Shape> shapes, std::int64_t axis, const Shape& out) {
+  const auto join = [&](const char* name, const std::vector<Shape>& shapes, std::int64_t axis, const Shape& out) {
     Case join_case{.name = fmt::format("concat {}", name), .inputs = {}, .run = {}, .shape = out};
     for (const Shape& shape : shapes) join_case.inputs.push_back({shape});
     join_case.run = [axis](const Inputs& in) { return concat(std::span(in), axis); };

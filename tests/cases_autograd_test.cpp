@@ -189,7 +189,7 @@ TEST_CASE("AG-07: the text names the tensor and both versions") {
 
 TEST_CASE("NUM-02: a label outside the classes is named, with its place") {
   const Tensor logits = zeros({2, 3}).set_requires_grad();
-  const auto loss = [&](std::vector<std::int64_t> labels, std::int64_t ignore, Reduction reduction) {
+  const auto loss = [&](const std::vector<std::int64_t>& labels, std::int64_t ignore, Reduction reduction) {
     return cross_entropy(logits, tensor(labels, {2}), {.ignore_index = ignore, .reduction = reduction});
   };
   Tape tape;
@@ -210,7 +210,7 @@ TEST_CASE("NUM-02: a label outside the classes is named, with its place") {
 }
 
 TEST_CASE("NUM-02: ignored rows count for nothing") {
-  const auto run = [](std::vector<std::int64_t> labels, std::int64_t ignore, Reduction reduction) {
+  const auto run = [](const std::vector<std::int64_t>& labels, std::int64_t ignore, Reduction reduction) {
     const Tensor logits =
         tensor(cases::make_values(cases::Values::normal, 12, 1), {4, 3}).to(DType::float32).set_requires_grad();
     Tape tape;

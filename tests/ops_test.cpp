@@ -96,6 +96,7 @@ TEST_CASE("ops: operands are not written, and gradients share memory with nothin
     CAPTURE(which.name);
     std::vector<Tensor> inputs = cases::make_inputs(which, DType::float32);
     std::vector<std::uint64_t> versions;
+    versions.reserve(inputs.size());
     for (const Tensor& input : inputs) versions.push_back(input.storage().version());
     Tape tape;
     const Tensor out = which.run(inputs);

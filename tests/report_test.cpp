@@ -154,9 +154,11 @@ TEST_CASE("report: correlations") {
   CHECK(report::spearman(a, squares) == Approx(1.0));
   CHECK(report::spearman(a, ties) == Approx(2 / std::sqrt(5.0)));  // ranks 1.5 1.5 3.5 3.5
   CHECK(report::cosine(std::vector<double>{1, 0}, std::vector<double>{1, 1}) == Approx(std::sqrt(0.5)));
-  CHECK(report::r2(a, a) == 1.0);
-  CHECK(report::r2(std::vector<double>{2.5, 2.5, 2.5, 2.5}, a) == Approx(0.0));
-  CHECK(report::r2(std::vector<double>{1, 2, 3, 3}, a) == Approx(0.8));
+  const Matrix target{{1, 10, 2, 20, 3, 30, 4, 40}, 4, 2}, means{{2.5, 25, 2.5, 25, 2.5, 25, 2.5, 25}, 4, 2};
+  CHECK(report::r2(target, target) == 1.0);
+  CHECK(report::r2(means, target) == Approx(0.0));
+  CHECK(report::r2({{1, 2, 3, 3}, 4, 1}, {{1, 2, 3, 4}, 4, 1}) == Approx(0.8));
+  CHECK_THROWS_AS(report::r2(means, {{1, 2}, 2, 1}), wengert::ShapeError);
   CHECK(report::mean_step({{0, 0, 5, 5, 2, 4}, 3, 2}) == std::vector<double>{1, 2});
   CHECK_THROWS_AS(report::pearson(a, std::vector<double>{1}), wengert::ShapeError);
 }

@@ -10,18 +10,25 @@ namespace wengert::xsimd_backend {
 
 namespace {
 
-struct Workspace {
-  explicit Workspace(std::int64_t floats) : storage(Storage::make(host_memory(), static_cast<std::size_t>(floats) * sizeof(float))) {}
-  float* data() const { return static_cast<float*>(storage->write()); }
-  detail::Ref<Storage> storage;
+// Room for packed operands, from the caching allocator. Made for all threads at once, before they start: how many of them
+// run at the same time differs from call to call, and a steady step asks for the same blocks every time.
+class Workspace {
+ public:
+  explicit Workspace(std::int64_t floats) : storage_(Storage::make(host_memory(), static_cast<std::size_t>(floats) * sizeof(float))) {}
+  float* data() const { return static_cast<float*>(storage_->write()); }
+
+ private:
+  detail::Ref<Storage> storage_;
 };
 
 std::int64_t panels(const Table& table, std::int64_t n) { return (n + table.panel_columns - 1) / table.panel_columns; }
+std::int64_t packed_b_floats(const Table& table, const Product& product) {
+  return panels(table, product.n) * table.panel_columns * product.k;
+}
 
-void multiply_alone(const Table& table, const Product& product, std::int64_t begin, std::int64_t end) {
-  const Workspace b(panels(table, product.n) * table.panel_columns * product.k), a(table.packed_a_floats);
-  table.pack_b(product, b.data(), 0, panels(table, product.n));
-  table.multiply(product, b.data(), a.data(), begin, end);
+void multiply_alone(const Table& table, const Product& product, float* packed_b, float* packed_a) {
+  table.pack_b(product, packed_b, 0, panels(table, product.n));
+  table.multiply(product, packed_b, packed_a, 0, product.m);
 }
 
 // The same product for columns [begin, end) of b and c.
@@ -54,24 +61,30 @@ void Kernels::product(const Matmul& shape, const float* a, const float* b, const
   // A multiply-add takes about as long as a byte and a half: some 20 of each in a nanosecond.
   const std::int64_t bytes = shape.m * shape.n * shape.k;
   const int threads = threads_for(shape.batch * bytes);
-  if (shape.batch >= threads && shape.batch > 1) {
-    return parallel(shape.batch, 1, shape.batch * bytes, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) multiply_alone(table, of_batch(i), 0, shape.m);
+  const Workspace room_a(threads * table.packed_a_floats);
+  float* const packed_a = room_a.data();
+  const auto of_part = [&](int part) { return packed_a + part * table.packed_a_floats; };
+
+  if (shape.batch >= threads && shape.batch > 1) {  // each thread its own products
+    const std::int64_t floats = packed_b_floats(table, product);
+    const Workspace room_b(threads * floats);
+    float* const packed_b = room_b.data();
+    return parallel_parts(shape.batch, 1, shape.batch * bytes, [&](std::int64_t begin, std::int64_t end, int part) {
+      for (std::int64_t i = begin; i < end; ++i) multiply_alone(table, of_batch(i), packed_b + part * floats, of_part(part));
     });
   }
+  const Workspace room_b(packed_b_floats(table, product));
+  float* const packed_b = room_b.data();
   for (std::int64_t i = 0; i < shape.batch; ++i) {
     const Product one = of_batch(i);
-    if (threads == 1) {
-      multiply_alone(table, one, 0, one.m);
-    } else if (one.n >= one.m) {
-      parallel(one.n, table.panel_columns, bytes, [&](std::int64_t begin, std::int64_t end) { multiply_alone(table, columns(one, begin, end), 0, one.m); });
-    } else {
-      const Workspace packed(panels(table, one.n) * table.panel_columns * one.k);
-      float* const packed_b = packed.data();
+    if (one.n >= one.m) {  // each thread its own columns, packed by itself
+      parallel_parts(one.n, table.panel_columns, bytes, [&](std::int64_t begin, std::int64_t end, int part) {
+        multiply_alone(table, columns(one, begin, end), packed_b + begin * one.k, of_part(part));
+      });
+    } else {  // each thread its own rows; b is packed together
       parallel(panels(table, one.n), 1, bytes, [&](std::int64_t begin, std::int64_t end) { table.pack_b(one, packed_b, begin, end); });
-      parallel(one.m, table.tile_rows, bytes, [&](std::int64_t begin, std::int64_t end) {
-        const Workspace packed_a(table.packed_a_floats);
-        table.multiply(one, packed_b, packed_a.data(), begin, end);
+      parallel_parts(one.m, table.tile_rows, bytes, [&](std::int64_t begin, std::int64_t end, int part) {
+        table.multiply(one, packed_b, of_part(part), begin, end);
       });
     }
   }

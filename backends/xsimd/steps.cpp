@@ -1,6 +1,7 @@
 // Optimiser steps.
 
 #include <algorithm>
+#include <cmath>
 
 #include "parallel.hpp"
 #include "table.hpp"
@@ -43,8 +44,9 @@ void Kernels::sgd_step(const SgdStep& step, const Gradient& grad, Tensor& param,
   const bits::SgdScalars<float> scalars(step);
   auto* p = write<float>(param);
   auto* m = momentum.defined() ? write<float>(momentum) : nullptr;
-  // Where nothing but the gradient moves a row, gradient 0 leaves it as it is.
-  const bool lazy = step.lazy_rows || (!scalars.has_momentum && !scalars.has_decay);
+  // Where nothing but the gradient moves a row, p - lr * 0 leaves it as it is (not so for an infinite or negative lr).
+  const bool stays = !scalars.has_momentum && !scalars.has_decay && std::isfinite(scalars.lr) && !std::signbit(scalars.lr);
+  const bool lazy = step.lazy_rows || stays;
   for_each_range(grad, param.shape(), lazy, m ? 20 : 12, [&](const float* g, std::int64_t first, std::int64_t count) {
     table.sgd(scalars, g, p + first, m ? m + first : nullptr, count);
   });

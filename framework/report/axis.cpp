@@ -22,9 +22,8 @@ std::vector<Tick> ticks(double low, double high, int count, bool whole_numbers) 
   const double rough = (high - low) / std::max(count, 1);
   if (!(rough > 0) || !std::isfinite(rough)) return {{low, number(low, 1.0)}};
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
-  double step = power * 10;
-  for (const double factor : {5.0, 2.0, 1.0})
-    if (power * factor >= rough * 0.999) step = power * factor;
+  const double leading = rough / power;  // from 1 to 10
+  double step = power * (leading < 1.5 ? 1 : leading < 3.5 ? 2 : leading < 7.5 ? 5 : 10);
   if (whole_numbers) step = std::max(step, 1.0);
   std::vector<Tick> result;
   const double slack = step * 1e-6;

@@ -247,13 +247,18 @@ double cosine(std::span<const double> a, std::span<const double> b) {
   return lengths > 0 ? dot(a, b) / lengths : 0.0;
 }
 
-double r2(std::span<const double> prediction, std::span<const double> target) {
-  require_equal_length("r2", prediction, target);
-  const double mean = mean_of(target);
+double r2(const Matrix& prediction, const Matrix& target) {
+  if (prediction.rows != target.rows || prediction.cols != target.cols)
+    throw ShapeError(fmt::format("r2: prediction ({}, {}) against target ({}, {})", prediction.rows, prediction.cols,
+                                 target.rows, target.cols));
+  const Matrix predicted = transpose(prediction), wanted = transpose(target);
   double residual = 0.0, total = 0.0;
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    residual += (target[i] - prediction[i]) * (target[i] - prediction[i]);
-    total += (target[i] - mean) * (target[i] - mean);
+  for (std::int64_t j = 0; j < wanted.rows; ++j) {
+    const double mean = mean_of(wanted.row(j));
+    for (std::int64_t i = 0; i < wanted.cols; ++i) {
+      residual += (wanted(j, i) - predicted(j, i)) * (wanted(j, i) - predicted(j, i));
+      total += (wanted(j, i) - mean) * (wanted(j, i) - mean);
+    }
   }
   return 1 - residual / total;
 }

@@ -59,13 +59,15 @@ double variance_share(const Components& components, std::int64_t n);
 /// component scores; residuals and totals are summed over the columns. Throws ShapeError unless the rows match.
 double r2_on_components(const Components& components, const Matrix& features, std::int64_t n);
 
-/// 0 when one of them is constant. All four throw ShapeError unless the lengths match.
+/// 1 - sum (target - prediction)^2 / sum (target - mean target)^2; each column has its own mean, and the sums go over all
+/// columns. Throws ShapeError unless the shapes match.
+double r2(const Matrix& prediction, const Matrix& target);
+
+/// 0 when one of them is constant. All three throw ShapeError unless the lengths match.
 double pearson(std::span<const double> a, std::span<const double> b);
 /// Correlation of the ranks; ties get the mean of their ranks.
 double spearman(std::span<const double> a, std::span<const double> b);
 /// 0 when one of them is all zeros.
 double cosine(std::span<const double> a, std::span<const double> b);
-/// 1 - sum (target - prediction)^2 / sum (target - mean target)^2.
-double r2(std::span<const double> prediction, std::span<const double> target);
 
 }  // namespace wengert::report
