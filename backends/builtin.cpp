@@ -3,6 +3,9 @@
 #include "wengert/backend.hpp"
 #include "wengert/backends/reference.hpp"
 #include "wengert/backends/xsimd.hpp"
+#if WENGERT_HAVE_ONEDNN
+#include "wengert/backends/onednn.hpp"
+#endif
 
 namespace {
 
@@ -11,6 +14,9 @@ namespace {
 [[gnu::constructor(101)]] void register_backends() {
   wengert::register_backend("reference", wengert::reference::instance);
   wengert::register_backend("xsimd", wengert::xsimd_backend::instance);
+#if WENGERT_HAVE_ONEDNN
+  wengert::register_backend("onednn", wengert::onednn::instance);
+#endif
 }
 
 }  // namespace

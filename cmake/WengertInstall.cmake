@@ -5,7 +5,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/wengert)
 install(TARGETS wengert wengert_core wengert_optim wengert_report wengert_data wengert_layers wengert_backends
         EXPORT wengertTargets)
 install(EXPORT wengertTargets NAMESPACE wengert:: DESTINATION ${package_dir})
-install(DIRECTORY framework/include/ layers/include/ backends/reference/include/ backends/xsimd/include/
+install(DIRECTORY framework/include/ layers/include/ backends/reference/include/ backends/xsimd/include/ backends/onednn/include/
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.hpp")
 

@@ -31,7 +31,8 @@ void prepare_output(const Options& options) {
   std::error_code error;
   if (!options.out.empty()) {
     fs::create_directories(options.out, error);
-    if (error) throw wengert::IoError(fmt::format("--out: cannot make folder \"{}\": {}", options.out, error.message()));
+    if (error)
+      throw wengert::IoError(fmt::format("--out: cannot make folder \"{}\": {}", options.out, error.message()));
   }
   if (!options.json.empty()) {
     const fs::path folder = fs::absolute(options.json).parent_path();
@@ -63,7 +64,10 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
   CLI::App app(program.about, program.name);
   app.add_option("--backend", backend, "backend to compute with (default: WENGERT_BACKEND, or reference)")
       ->check(CLI::IsMember(wengert::backend_names()));
-  app.add_option("--seed", options.seed, fmt::format("seed of everything random (default: {})", program.seed));
+  app.add_option("--seed", options.seed, fmt::format("seed of everything random (default: {})", program.seed))
+      ->check([](const std::string& text) {  // CLI11 reads -1 as 2^64 - 1
+        return text.starts_with('-') ? "a seed is at least 0, not " + text : std::string();
+      });
   app.add_option("--steps", options.steps,
                  program.steps > 0 ? fmt::format("training steps (default: {})", program.steps)
                                    : "accepted and ignored: nothing is trained here")
@@ -72,7 +76,8 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
   app.add_option("--out", options.out, "folder for pictures (PNG) and loss curves (CSV); none are made without it");
   app.add_option("--json", options.json, "file for the figures");
   if (program.text)
-    app.add_option("--text", options.text, fmt::format("text to learn: a file, or a folder (default: {})", program.text));
+    app.add_option("--text", options.text,
+                   fmt::format("text to learn: a file, or a folder (default: {})", program.text));
   app.footer(
       "JSON keys: accuracy, loss, r2, c1, c2, c4, c8, c16, pc2, pc8, mantel, adj, seconds; the same under \"before\",\n"
       "\"frozen\" and \"none\". What does not apply to a program or to a model without positions is left out.");

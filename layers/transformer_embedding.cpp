@@ -39,7 +39,8 @@ Tensor sinusoidal_table(std::int64_t rows, std::int64_t embed_dim, DType dtype) 
   std::vector<double> values(static_cast<std::size_t>(shape.numel()));
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t column = 0; column < embed_dim; ++column) {
-      const double exponent = static_cast<double>(column / 2 * 2) / static_cast<double>(embed_dim);
+      const std::int64_t even = column - column % 2;  // sine and cosine of a pair have one frequency
+      const double exponent = static_cast<double>(even) / static_cast<double>(embed_dim);
       const double angle = static_cast<double>(row) / std::pow(10000.0, exponent);
       values[static_cast<std::size_t>(row * embed_dim + column)] = column % 2 == 0 ? std::sin(angle) : std::cos(angle);
     }

@@ -10,7 +10,8 @@ double linear_warmup(std::int64_t step, std::int64_t warmup) {
 
 double step_decay(std::int64_t step, std::int64_t every, double factor) {
   if (every <= 0 || step < 1) return 1.0;
-  return std::pow(factor, static_cast<double>((step - 1) / every));
+  const std::int64_t decays = (step - 1) / every;
+  return std::pow(factor, static_cast<double>(decays));
 }
 
 }  // namespace wengert::optim

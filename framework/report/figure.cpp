@@ -16,7 +16,7 @@ namespace wengert::report {
 namespace {
 
 // Lengths in units of which the picture has `pixels` per unit.
-constexpr double pixels = 1.5;
+constexpr double pixels = 1.25;
 constexpr double plot_size = 256.0;
 constexpr double left_room = 58.0;   // y label and tick texts
 constexpr double right_room = 16.0;  // where there is no colour bar or legend
