@@ -1,6 +1,6 @@
 #pragma once
-/// What the example programs share: their options, the comparison of a learned position table with its controls, and the
-/// output that --out and --json ask for. The training scripts themselves stand in the programs.
+/// What the example programs share: their options, the comparison of a learned position table with its controls, and
+/// the output that --out and --json ask for. The training scripts themselves stand in the programs.
 
 #include <cstdint>
 #include <functional>
@@ -18,36 +18,36 @@ namespace report = wengert::report;
 struct Program {
   const char* name;
   const char* about;
-  std::int64_t steps;                 ///< default of --steps
-  const char* text = nullptr;         ///< default of --text; none: the program has no such option
-  std::uint64_t seed = 1;             ///< default of --seed
+  std::int64_t steps;          ///< default of --steps
+  const char* text = nullptr;  ///< default of --text; none: the program has no such option
+  std::uint64_t seed = 1;      ///< default of --seed
 };
 
 struct Options {
-  std::string name;     ///< of the program
-  std::uint64_t seed;   ///< of everything that is random
-  std::int64_t steps;   ///< training steps
-  std::string text;     ///< file or folder
-  std::string out;      ///< folder for pictures and curves; empty: none are made
-  std::string json;     ///< file for the figures; empty: none
+  std::string name;    ///< of the program
+  std::uint64_t seed;  ///< of everything that is random
+  std::int64_t steps;  ///< training steps
+  std::string text;    ///< file or folder
+  std::string out;     ///< folder for pictures and curves; empty: none are made
+  std::string json;    ///< file for the figures; empty: none
 };
 
-/// Reads the options, chooses backend and number of threads, and runs `body`. Returns the exit status; what went wrong is
-/// said in one line on stderr.
+/// Reads the options, chooses backend and number of threads, and runs `body`. Returns the exit status; what went wrong
+/// is said in one line on stderr.
 int run(int argc, char** argv, const Program& program, void (*body)(const Options& options));
 
 /// Named numbers, in the order in which they are shown: accuracy, loss, r2, c1, ...
 using Figures = std::vector<std::pair<std::string, double>>;
 
-/// c1, c2, c4, c8, c16 (mean cosine of rows that far apart), pc2 and pc8 (variance share of the first principal components),
-/// mantel, adj, as far as the table has enough rows; see wengert/table_metrics.hpp.
+/// c1, c2, c4, c8, c16 (mean cosine of rows that far apart), pc2 and pc8 (variance share of the first principal
+/// components), mantel, adj, as far as the table has enough rows; see wengert/table_metrics.hpp.
 Figures table_figures(const report::Matrix& table);
 
 /// What one training run leaves behind.
 struct Run {
-  Figures before, after;               ///< of the model, without those of its table
+  Figures before, after;                       ///< of the model, without those of its table
   std::optional<report::Matrix> start, table;  ///< position table before and after; none for a model without one
-  report::Curve curve;                 ///< training loss over steps
+  report::Curve curve;                         ///< training loss over steps
 
   /// Notes the loss of every tenth step.
   void record(std::int64_t step, const wengert::Tensor& loss);
@@ -57,9 +57,10 @@ struct Comparison {
   Run learned, frozen, none;
 };
 /// Trains the same model three times: with a learned position table, with a frozen random one, and without positions.
-/// A table that looks learned proves nothing unless the other two do worse. Side by side if more than one thread is allowed:
-/// tapes belong to threads, and each run gets a generator of its own.
-Comparison compare(const Options& options, Run (*train)(const Options& options, wengert::layers::PositionTable positions));
+/// A table that looks learned proves nothing unless the other two do worse. Side by side if more than one thread is
+/// allowed: tapes belong to threads, and each run gets a generator of its own.
+Comparison compare(const Options& options,
+                   Run (*train)(const Options& options, wengert::layers::PositionTable positions));
 
 /// A bar for one of the three; only the learned one shows when they run side by side.
 report::Progress progress(const Options& options, wengert::layers::PositionTable positions);
@@ -67,8 +68,8 @@ report::Progress progress(const Options& options, wengert::layers::PositionTable
 /// The figures side by side on stdout.
 void print(const Comparison& comparison);
 
-/// Writes what --out and --json ask for: pictures of the table and its cosines before and after, loss curves, `panel` (made
-/// only if a picture is), and the figures.
+/// Writes what --out and --json ask for: pictures of the table and its cosines before and after, loss curves, `panel`
+/// (made only if a picture is), and the figures.
 void save(const Options& options, const Comparison& comparison, const std::string& title,
           const std::function<report::Lines()>& panel);
 /// Figures as a JSON object, if --json asks for it.

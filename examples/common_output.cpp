@@ -103,8 +103,14 @@ void save(const Options& options, const Comparison& comparison, const std::strin
       .add(cosine_panel(table, "Cosines of positions after"))
       .add(panel())
       .save_png(stem + ".png");
-  report::Figure(title).add(table_panel(start, "before")).add(table_panel(table, "after")).save_png(stem + "_table.png");
-  report::Figure(title).add(cosine_panel(start, "before")).add(cosine_panel(table, "after")).save_png(stem + "_cosines.png");
+  report::Figure(title)
+      .add(table_panel(start, "before"))
+      .add(table_panel(table, "after"))
+      .save_png(stem + "_table.png");
+  report::Figure(title)
+      .add(cosine_panel(start, "before"))
+      .add(cosine_panel(table, "after"))
+      .save_png(stem + "_cosines.png");
   save_curves(stem + ".csv", comparison);
   fmt::print("pictures and curves: {0}.png {0}_table.png {0}_cosines.png {0}.csv\n", stem);
 }

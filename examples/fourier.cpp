@@ -1,7 +1,8 @@
 /// Fourier regression: the demonstration whose answer is known.
 ///
-/// At position p the model predicts sin and cos of 2 pi k p / T for k = 1 .. 4, plus a vector G[token]. One linear layer reads
-/// token + position, so the table has to hold those eight waves; their theory says how similar its rows become.
+/// At position p the model predicts sin and cos of 2 pi k p / T for k = 1 .. 4, plus a vector G[token]. One linear
+/// layer reads token + position, so the table has to hold those eight waves; their theory says how similar its rows
+/// become.
 
 #include <cmath>
 #include <numbers>
@@ -22,7 +23,8 @@ struct Model : wg::layers::Module {
   wg::layers::Linear head{{.in_features = width, .out_features = outputs}};
 
   explicit Model(PositionTable positions)
-      : embed({.vocab_size = tokens, .max_seq_len = length, .embed_dim = width, .dropout = 0.1, .positions = positions}) {
+      : embed(
+            {.vocab_size = tokens, .max_seq_len = length, .embed_dim = width, .dropout = 0.1, .positions = positions}) {
     register_module("embed", embed);
     register_module("head", head);
   }
@@ -72,7 +74,9 @@ Batch make_batch(const Task& task, std::int64_t rows, Token token) {
 }
 
 /// (B, T, 8) as a matrix of 8 columns.
-wg::report::Matrix by_output(const wg::Tensor& values) { return wg::report::to_matrix(wg::reshape(values, {-1, outputs})); }
+wg::report::Matrix by_output(const wg::Tensor& values) {
+  return wg::report::to_matrix(wg::reshape(values, {-1, outputs}));
+}
 
 /// Over every token at every position.
 example::Figures evaluate(Model& model, const Task& task) {
@@ -80,12 +84,12 @@ example::Figures evaluate(Model& model, const Task& task) {
   model.eval();
   const wg::Tensor predicted = model(all.ids);
   model.train();
-  example::Figures figures{
-      {"loss", wg::mse_loss(predicted, all.targets).item()},
-      {"r2", wg::report::r2(by_output(predicted), by_output(all.targets))}};
+  example::Figures figures{{"loss", wg::mse_loss(predicted, all.targets).item()},
+                           {"r2", wg::report::r2(by_output(predicted), by_output(all.targets))}};
   if (const wg::Tensor& table = model.embed.pos_embed.weight)
-    figures.emplace_back("waves_r2", wg::report::r2_on_components(
-                                         wg::report::principal_components(wg::report::to_matrix(table)), task.wave, outputs));
+    figures.emplace_back("waves_r2",
+                         wg::report::r2_on_components(wg::report::principal_components(wg::report::to_matrix(table)),
+                                                      task.wave, outputs));
   return figures;
 }
 
@@ -135,7 +139,10 @@ wg::report::Lines similarity(const example::Run& learned) {
     after.y.push_back(wg::report::cosine_at(learned.table.value(), distance));
     before.y.push_back(wg::report::cosine_at(learned.start.value(), distance));
   }
-  return {.title = "Mean cosine", .curves = {after, theory, before}, .x_label = "distance of positions", .y_label = "cosine"};
+  return {.title = "Mean cosine",
+          .curves = {after, theory, before},
+          .x_label = "distance of positions",
+          .y_label = "cosine"};
 }
 
 void fourier(const example::Options& options) {
@@ -148,9 +155,10 @@ void fourier(const example::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return example::run(argc, argv,
-                      {.name = "fourier",
-                       .about = "Learns sines and cosines of the position; the table's similarities are known in theory.",
-                       .steps = 800},
-                      fourier);
+  return example::run(
+      argc, argv,
+      {.name = "fourier",
+       .about = "Learns sines and cosines of the position; the table's similarities are known in theory.",
+       .steps = 800},
+      fourier);
 }

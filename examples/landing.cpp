@@ -22,7 +22,8 @@ struct Model : wg::layers::Module {
   wg::layers::Linear head{{.in_features = width, .out_features = places}};
 
   explicit Model(PositionTable positions)
-      : embed({.vocab_size = tokens, .max_seq_len = length, .embed_dim = width, .dropout = 0.1, .positions = positions}) {
+      : embed(
+            {.vocab_size = tokens, .max_seq_len = length, .embed_dim = width, .dropout = 0.1, .positions = positions}) {
     register_module("embed", embed);
     register_module("head", head);
     wg::normal_(head.weight, 0.0, 1 / std::sqrt(static_cast<double>(width)));
@@ -68,9 +69,9 @@ void add_line_figures(example::Figures& figures, const Model& model) {
   std::vector<double> index;
   for (std::int64_t i = 0; i < length; ++i) index.push_back(static_cast<double>(i));
   figures.emplace_back("spearman", std::abs(wg::report::spearman(scores.row(0), index)));
-  figures.emplace_back("step_cosine",
-                       wg::report::cosine(wg::report::mean_step(table),
-                                          wg::report::mean_step(wg::report::to_matrix(model.embed.token_embed.weight))));
+  figures.emplace_back(
+      "step_cosine", wg::report::cosine(wg::report::mean_step(table),
+                                        wg::report::mean_step(wg::report::to_matrix(model.embed.token_embed.weight))));
 }
 
 example::Run train(const example::Options& options, PositionTable positions) {

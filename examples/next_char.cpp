@@ -1,7 +1,7 @@
 /// Next character: real text, and still no attention.
 ///
-/// From the last 16 characters the model predicts the next one: x = dropout(token + position), a hidden layer, the mean over
-/// the 16 places, an output layer. The mean forgets the order; only the position table can tell near from far.
+/// From the last 16 characters the model predicts the next one: x = dropout(token + position), a hidden layer, the mean
+/// over the 16 places, an output layer. The mean forgets the order; only the position table can tell near from far.
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,11 @@ struct Model : wg::layers::Module {
   wg::layers::Linear outer;
 
   Model(std::int64_t characters, PositionTable positions)
-      : embed({.vocab_size = characters, .max_seq_len = context, .embed_dim = width, .dropout = 0.1, .positions = positions}),
+      : embed({.vocab_size = characters,
+               .max_seq_len = context,
+               .embed_dim = width,
+               .dropout = 0.1,
+               .positions = positions}),
         outer({.in_features = hidden, .out_features = characters}) {
     register_module("embed", embed);
     register_module("inner", inner);
@@ -123,7 +127,8 @@ example::Run train(const example::Options& options, PositionTable positions) {
 }
 
 wg::report::Lines recency(const example::Run& learned) {
-  wg::report::Lines panel{.title = "Length of the table's rows", .x_label = "position (15: nearest)", .y_label = "norm"};
+  wg::report::Lines panel{
+      .title = "Length of the table's rows", .x_label = "position (15: nearest)", .y_label = "norm"};
   for (const auto& [name, table] : {std::pair{"after", &learned.table}, std::pair{"before", &learned.start}}) {
     wg::report::Curve curve{.name = name, .y = wg::report::row_norms(table->value())};
     for (std::int64_t i = 0; i < context; ++i) curve.x.push_back(static_cast<double>(i));

@@ -13,6 +13,8 @@ wanted=(
   libfmt-dev:fmt/core.h
   xtl-dev:xtl/xtl_config.hpp
   libxtensor-dev:xtensor
+  libxsimd-dev:xsimd/xsimd.hpp
+  libdnnl-dev:oneapi/dnnl/dnnl.hpp
   libcli11-dev:CLI/CLI.hpp
   nlohmann-json3-dev:nlohmann/json.hpp
   libcairo2-dev:cairo/cairo.h
@@ -24,7 +26,8 @@ if [[ "${1:-}" == --checks ]]; then
     clang-format:clang-format
     clang-tidy:clang-tidy
     clang-tools:run-clang-tidy
-    libclang-rt-dev:clang++
+    libclang-rt-dev:/usr/lib/llvm-14/lib/clang
+    libomp-dev:/usr/lib/llvm-14/lib/libomp.so
     shellcheck:shellcheck
     git:git
   )

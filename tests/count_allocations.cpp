@@ -22,6 +22,7 @@ void count() {
 #endif
 #endif
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are those of the C library and the sanitizers
 #ifdef WENGERT_SANITIZER_ALLOCATOR
 // A sanitizer brings an allocator of its own and tells about its calls.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, std::size_t),
@@ -61,6 +62,7 @@ void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
 }
 }
 #endif
+// NOLINTEND(bugprone-reserved-identifier)
 
 AllocationCount::AllocationCount() {
 #ifdef WENGERT_SANITIZER_ALLOCATOR

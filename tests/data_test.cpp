@@ -112,8 +112,8 @@ TEST_CASE("data: what is wrong with a file") {
     fs::permissions(locked, fs::perms::none);
     says(locked, "Permission denied");
   }
-  CHECK_THROWS_WITH_AS(data::read_text_file(name), ("text: cannot read \"" + name + "\": it is a folder, not a file").c_str(),
-                       wengert::IoError);
+  CHECK_THROWS_WITH_AS(data::read_text_file(name),
+                       ("text: cannot read \"" + name + "\": it is a folder, not a file").c_str(), wengert::IoError);
   CHECK_THROWS_AS(data::read_corpus(name, 1.5), wengert::ValueError);
 }
 

@@ -20,7 +20,7 @@ for folder; do
     if ! "$compiler" -std=c++20 -Wall -Wextra -Wpedantic -Wshadow -Werror $includes -fsyntax-only -MD -MF "$work/header.d" "$work/header.cpp"; then
       echo "$header does not compile alone"
       failed=1
-    elif tr ' ' '\n' <"$work/header.d" | grep -E "$forbidden" >"$work/heavy"; then
+    elif tr ' ' '\n' <"$work/header.d" | grep -v '/include/wengert/' | grep -E "$forbidden" >"$work/heavy"; then
       echo "$header pulls in:"
       sed 's/^/  /' "$work/heavy"
       failed=1

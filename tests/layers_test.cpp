@@ -52,9 +52,9 @@ NamedTensors snapshot(const layers::Module& module) {
   for (NamedTensor& entry : state) entry.tensor = entry.tensor.clone();
   return state;
 }
-void set(NamedTensors& state, const std::string& name, Tensor value) {
+void set(NamedTensors& state, const std::string& name, const Tensor& value) {
   for (NamedTensor& entry : state)
-    if (entry.name == name) entry.tensor = std::move(value);
+    if (entry.name == name) entry.tensor = value;
 }
 void check_equal(const NamedTensors& a, const NamedTensors& b) {
   REQUIRE(names_of(a) == names_of(b));

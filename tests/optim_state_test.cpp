@@ -86,7 +86,7 @@ TEST_CASE("a state that does not fit is refused as a whole, naming everything") 
   optimizer.step();
   const OptimizerState present = snapshot(optimizer);
 
-  const auto refused = [&](OptimizerState state, const char* text) {
+  const auto refused = [&](const OptimizerState& state, const char* text) {
     CHECK_THROWS_WITH_AS(optimizer.load_state_dict(state), text, Error);
     CHECK(optimizer.step_count() == 2);
     const OptimizerState after = optimizer.state_dict();

@@ -97,8 +97,8 @@ TextCorpus read_corpus(const std::string& path, double validation_share, std::in
     append(corpus.validation, ids.begin() + kept, ids.end());
   }
   if (std::min(longest_train, longest_validation) < min_characters)
-    fail(path, fmt::format("too short: {} characters to train on and {} to validate with, needs {} of each", longest_train,
-                           longest_validation, min_characters));
+    fail(path, fmt::format("too short: {} characters to train on and {} to validate with, needs {} of each",
+                           longest_train, longest_validation, min_characters));
   return corpus;
 }
 

@@ -15,7 +15,11 @@ constexpr char32_t escape_base = 0xDC00;  // of bytes that are not UTF-8
 std::size_t decode_one(std::string_view bytes, char32_t& character) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned char first = byte(0);
-  const std::size_t length = first < 0x80 ? 1 : first >> 5 == 0x6 ? 2 : first >> 4 == 0xE ? 3 : first >> 3 == 0x1E ? 4 : 0;
+  const std::size_t length = first < 0x80         ? 1
+                             : first >> 5 == 0x6  ? 2
+                             : first >> 4 == 0xE  ? 3
+                             : first >> 3 == 0x1E ? 4
+                                                  : 0;
   if (length == 0 || length > bytes.size()) return 0;
   character = length == 1 ? first : first & (0x7FU >> length);
   for (std::size_t i = 1; i < length; ++i) {

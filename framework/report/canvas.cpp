@@ -20,8 +20,7 @@ Colour diverging(double value) {
                                                      {0.76, 0.19, 0.21},
                                                      {0.42, 0.02, 0.13}}};
   if (std::isnan(value)) return {0.6, 0.6, 0.6};
-  // 201 colours: finer steps cannot be seen and make PNG files larger.
-  const double place = (std::round(std::clamp(value, -1.0, 1.0) * 100) / 100 + 1) / 2 * (anchors.size() - 1);
+  const double place = (std::clamp(value, -1.0, 1.0) + 1) / 2 * (anchors.size() - 1);
   const auto left = std::min(static_cast<std::size_t>(place), anchors.size() - 2);
   const double share = place - static_cast<double>(left);
   const Colour &a = anchors[left], &b = anchors[left + 1];
@@ -140,7 +139,8 @@ std::string Canvas::png() const {
   };
   cairo_status_t status = cairo_status(context_.get());
   if (status == CAIRO_STATUS_SUCCESS) status = cairo_surface_write_to_png_stream(surface_.get(), append, &bytes);
-  if (status != CAIRO_STATUS_SUCCESS) throw IoError(std::string("Figure: cannot draw: ") + cairo_status_to_string(status));
+  if (status != CAIRO_STATUS_SUCCESS)
+    throw IoError(std::string("Figure: cannot draw: ") + cairo_status_to_string(status));
   return bytes;
 }
 

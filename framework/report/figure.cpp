@@ -84,7 +84,7 @@ void draw_colour_bar(Canvas& canvas, const Heatmap& panel, double limit, Point c
 }
 
 /// The smallest and largest finite value, a little apart from the edges of the plot.
-std::pair<double, double> range(const std::vector<Curve>& curves, std::vector<double> Curve::* axis, double margin) {
+std::pair<double, double> range(const std::vector<Curve>& curves, std::vector<double> Curve::*axis, double margin) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   for (const Curve& curve : curves) {
     for (const double value : curve.*axis) {
@@ -130,7 +130,8 @@ struct Figure::Panel {
   std::variant<Heatmap, Lines> content;
 
   const Heatmap* heatmap() const { return std::get_if<Heatmap>(&content); }
-  /// Space for what stands to the right of the plot. A heatmap needs no colour bar when its right neighbour shows the same one.
+  /// Space for what stands to the right of the plot. A heatmap needs no colour bar when its right neighbour shows the
+  /// same one.
   double room(Canvas& canvas, const Panel* right) const {
     if (const Heatmap* map = heatmap()) {
       const bool shared = right && right->heatmap() && !map->scale.empty() && right->heatmap()->scale == map->scale;
@@ -150,7 +151,8 @@ Figure::~Figure() = default;
 
 Figure& Figure::add(Heatmap panel) {
   const Matrix& values = panel.values;
-  if (values.rows < 1 || values.cols < 1 || static_cast<std::int64_t>(values.values.size()) != values.rows * values.cols)
+  if (values.rows < 1 || values.cols < 1 ||
+      static_cast<std::int64_t>(values.values.size()) != values.rows * values.cols)
     throw ShapeError(fmt::format("Figure: heatmap \"{}\" has {} values for {} x {} cells", panel.title,
                                  values.values.size(), values.rows, values.cols));
   panels_.push_back({std::move(panel)});
@@ -160,7 +162,8 @@ Figure& Figure::add(Heatmap panel) {
 Figure& Figure::add(Lines panel) {
   for (const Curve& curve : panel.curves)
     if (curve.x.size() != curve.y.size())
-      throw ShapeError(fmt::format("Figure: curve \"{}\" has {} x and {} y", curve.name, curve.x.size(), curve.y.size()));
+      throw ShapeError(
+          fmt::format("Figure: curve \"{}\" has {} x and {} y", curve.name, curve.x.size(), curve.y.size()));
   panels_.push_back({std::move(panel)});
   return *this;
 }

@@ -57,7 +57,8 @@ struct Progress::State {
     const std::size_t used = line.size() + text.size() + 4;
     if (room >= used + 10) {
       const std::size_t width = std::min<std::size_t>(room - used, 40);
-      const double share = total > 0 ? std::clamp(static_cast<double>(step) / static_cast<double>(total), 0.0, 1.0) : 1.0;
+      const double share =
+          total > 0 ? std::clamp(static_cast<double>(step) / static_cast<double>(total), 0.0, 1.0) : 1.0;
       const auto filled = static_cast<std::size_t>(share * static_cast<double>(width));
       line += '[' + std::string(filled, '=') + std::string(width - filled, ' ') + "]  ";
     }

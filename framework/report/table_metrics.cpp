@@ -21,7 +21,8 @@ double mean_of(std::span<const double> values) {
 }
 
 void require_rows(const char* what, const Matrix& table, std::int64_t least) {
-  if (table.rows < least) throw ValueError(fmt::format("{}: the table has {} rows, needs at least {}", what, table.rows, least));
+  if (table.rows < least)
+    throw ValueError(fmt::format("{}: the table has {} rows, needs at least {}", what, table.rows, least));
 }
 
 void require_equal_length(const char* what, std::span<const double> a, std::span<const double> b) {
@@ -206,7 +207,8 @@ double variance_share(const Components& components, std::int64_t n) {
 double r2_on_components(const Components& components, const Matrix& features, std::int64_t n) {
   const Matrix scores = transpose(components.scores), columns = transpose(features);
   if (components.scores.rows != features.rows)
-    throw ShapeError(fmt::format("r2_on_components: {} rows of scores, {} of features", components.scores.rows, features.rows));
+    throw ShapeError(
+        fmt::format("r2_on_components: {} rows of scores, {} of features", components.scores.rows, features.rows));
   double total = 0.0, explained = 0.0;
   for (std::int64_t f = 0; f < columns.rows; ++f) {
     std::vector<double> target(columns.row(f).begin(), columns.row(f).end());

@@ -16,8 +16,8 @@ std::string to_utf8(std::u32string_view text);
 
 /// The bytes of one regular file. Throws IoError: missing, no regular file, unreadable, empty.
 std::string read_text_file(const std::string& path);
-/// The contents of the regular files of a folder (no links, no subfolders, nothing hidden, no empty files), sorted by name.
-/// Throws IoError: missing, no folder, unreadable, no such file in it.
+/// The contents of the regular files of a folder (no links, no subfolders, nothing hidden, no empty files), sorted by
+/// name. Throws IoError: missing, no folder, unreadable, no such file in it.
 std::vector<std::string> read_text_folder(const std::string& path);
 
 /// The distinct characters of some text, in ascending order; the place of a character is its id.

@@ -18,15 +18,15 @@ namespace wengert::report {
 // --- Progress ---
 
 struct ProgressOptions {
-  std::int64_t first = 0;         ///< steps that were done before, when a run is continued
-  double plain_interval = 2.0;    ///< seconds between two lines where the output is no terminal; grows in long runs
-  std::FILE* stream = nullptr;    ///< stderr unless given
-  bool visible = true;            ///< false: shows nothing, for all but one of several runs side by side
+  std::int64_t first = 0;       ///< steps that were done before, when a run is continued
+  double plain_interval = 2.0;  ///< seconds between two lines where the output is no terminal; grows in long runs
+  std::FILE* stream = nullptr;  ///< stderr unless given
+  bool visible = true;          ///< false: shows nothing, for all but one of several runs side by side
 };
 
-/// Shows how far a training run has come. On a terminal one line is redrawn, at most ten times a second: a bar, step and
-/// total, loss, steps per second, time left. Elsewhere a plain line appears now and then, and always one for the last step.
-/// Not for two runs at once on one terminal.
+/// Shows how far a training run has come. On a terminal one line is redrawn, at most ten times a second: a bar, step
+/// and total, loss, steps per second, time left. Elsewhere a plain line appears now and then, and always one for the
+/// last step. Not for two runs at once on one terminal.
 class Progress {
  public:
   Progress(std::string_view label, std::int64_t total, const ProgressOptions& options = {});

@@ -16,7 +16,9 @@ struct Matrix {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
 
-  double operator()(std::int64_t row, std::int64_t col) const { return values[static_cast<std::size_t>(row * cols + col)]; }
+  double operator()(std::int64_t row, std::int64_t col) const {
+    return values[static_cast<std::size_t>(row * cols + col)];
+  }
   double& operator()(std::int64_t row, std::int64_t col) { return values[static_cast<std::size_t>(row * cols + col)]; }
   std::span<const double> row(std::int64_t i) const {
     return std::span(values).subspan(static_cast<std::size_t>(i * cols), static_cast<std::size_t>(cols));
@@ -59,8 +61,8 @@ double variance_share(const Components& components, std::int64_t n);
 /// component scores; residuals and totals are summed over the columns. Throws ShapeError unless the rows match.
 double r2_on_components(const Components& components, const Matrix& features, std::int64_t n);
 
-/// 1 - sum (target - prediction)^2 / sum (target - mean target)^2; each column has its own mean, and the sums go over all
-/// columns. Throws ShapeError unless the shapes match.
+/// 1 - sum (target - prediction)^2 / sum (target - mean target)^2; each column has its own mean, and the sums go over
+/// all columns. Throws ShapeError unless the shapes match.
 double r2(const Matrix& prediction, const Matrix& target);
 
 /// 0 when one of them is constant. All three throw ShapeError unless the lengths match.

@@ -1,0 +1,57 @@
+#!/bin/sh
+# example_output.sh FOLDER WORK: what the examples print, write, and leave alone.
+set -eu
+programs=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work/empty"
+cd "$work/empty"
+fail() { echo "$1"; exit 1; }
+has() { # has FILE KEY...: every key stands in the JSON file
+  file=$1
+  shift
+  for key; do grep -q "\"$key\":" "$file" || fail "$file: no $key"; done
+}
+
+# The chapter's rows.
+"$programs/position_table" --steps 1 --json ../table.json >../table.txt
+for row in "0: 0.062 -0.017 0.081 0.19 -0.029" "1: 0.102 0.17 -0.009 0.125 0.045" "2: 0.012 -0.063 -0.194 0.009 -0.133" \
+  "3: 0.027 -0.156 0.022 0.048 -0.11" "4: 0.158 -0.088 0.055 0.097 -0.116"; do
+  grep -q "^row $row " ../table.txt || fail "position_table does not print row $row"
+done
+if "$programs/position_table" --seed 4294967296 2>../error.txt; then fail "a seed that NumPy does not take"; fi
+grep -q 'position_table: --seed: 4294967296 is outside' ../error.txt || fail "$(cat ../error.txt)"
+
+# One step is a run like any other; the figures that --help promises are there.
+tables="c1 c2 c4 c8 pc2 pc8 mantel adj"
+"$programs/landing" --steps 1 --json ../landing.json >../landing.txt 2>../landing.log
+has ../landing.json accuracy loss c16 seconds before frozen none $tables
+"$programs/fourier" --steps 1 --json ../fourier.json >/dev/null 2>&1
+has ../fourier.json r2 loss c16 seconds before frozen none $tables
+seq 1000 >../text.txt
+"$programs/next_char" --steps 1 --text ../text.txt --json ../next_char.json >/dev/null 2>&1
+has ../next_char.json accuracy loss seconds before frozen none $tables
+grep -q '"c16"' ../next_char.json && fail "16 positions have none that are 16 apart"
+
+# Plain lines where stderr is no terminal, a table with its columns on stdout.
+grep -q '^landing, learned  1/1  loss ' ../landing.log || fail "no progress: $(cat ../landing.log)"
+grep -q '^ *learned *before *frozen *none$' ../landing.txt || fail "no columns: $(cat ../landing.txt)"
+
+# The same seed, the same figures, whether the controls run beside it or after it.
+for threads in 1 2; do
+  "$programs/landing" --steps 20 --seed 3 --threads $threads --json ../threads.json >/dev/null 2>&1
+  grep -v '"seconds"' ../threads.json >"../threads$threads.json"
+done
+cmp ../threads1.json ../threads2.json || fail "threads change the figures"
+[ -z "$(ls)" ] || fail "written without being asked: $(ls)"
+
+# Text that cannot be used.
+refuse() { # refuse PATH REASON
+  if "$programs/next_char" --steps 1 --text "$1" >/dev/null 2>../error.txt; then fail "accepted: $1"; fi
+  grep -q "^next_char: text: cannot read \"$1\": $2" ../error.txt || fail "$(cat ../error.txt)"
+}
+refuse none 'no such file'
+refuse . 'the folder holds no regular file'
+printf 'much too short' >../short.txt
+refuse ../short.txt 'too short: 12 characters to train on and 2 to validate with, needs 17 of each'
+: >../nothing.txt
+refuse ../nothing.txt 'the file is empty'
