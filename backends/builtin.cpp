@@ -12,8 +12,8 @@ namespace {
 // Before the static objects of all other files, so that these may already hold tensors, and the built-in names come
 // first.
 [[gnu::constructor(101)]] void register_backends() {
+  wengert::register_backend("xsimd", wengert::xsimd_backend::instance);  // the first is the default
   wengert::register_backend("reference", wengert::reference::instance);
-  wengert::register_backend("xsimd", wengert::xsimd_backend::instance);
 #if WENGERT_HAVE_ONEDNN
   wengert::register_backend("onednn", wengert::onednn::instance);
 #endif

@@ -88,17 +88,15 @@ void update(float* data, std::size_t floats) {
   for (std::size_t i = 0; i < floats; i += 4) _mm_store_ps(data + i, _mm_mul_ps(_mm_load_ps(data + i), factor));
 }
 
-/// Adds `floats` floats to the four sums, which stand for eight additions in flight.
+/// Adds up `floats` floats, a multiple of 16.
 __m128 add_up(const float* data, std::size_t floats, __m128 sum) {
   __m128 a = _mm_setzero_ps(), b = a, c = a;
-  std::size_t i = 0;
-  for (; i + 16 <= floats; i += 16) {
+  for (std::size_t i = 0; i < floats; i += 16) {
     sum = _mm_add_ps(sum, _mm_loadu_ps(data + i));
     a = _mm_add_ps(a, _mm_loadu_ps(data + i + 4));
     b = _mm_add_ps(b, _mm_loadu_ps(data + i + 8));
     c = _mm_add_ps(c, _mm_loadu_ps(data + i + 12));
   }
-  for (; i < floats; ++i) sum = _mm_add_ss(sum, _mm_load_ss(data + i));
   return _mm_add_ps(_mm_add_ps(sum, a), _mm_add_ps(b, c));
 }
 

@@ -5,9 +5,9 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/wengert)
 install(TARGETS wengert wengert_core wengert_optim wengert_report wengert_data wengert_layers wengert_backends
         EXPORT wengertTargets)
 install(EXPORT wengertTargets NAMESPACE wengert:: DESTINATION ${package_dir})
-install(DIRECTORY framework/include/ layers/include/ backends/reference/include/ backends/xsimd/include/ backends/onednn/include/
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.hpp")
+install(DIRECTORY framework/include/ layers/include/ backends/reference/include/ backends/xsimd/include/
+                  backends/onednn/include/
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 
 configure_package_config_file(cmake/wengertConfig.cmake.in wengertConfig.cmake INSTALL_DESTINATION ${package_dir}
                               NO_SET_AND_CHECK_MACRO)

@@ -5,10 +5,6 @@ include(GNUInstallDirs)
 function(wengert_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "INCLUDE" "SOURCES;PUBLIC;PRIVATE")
   set(target wengert_${name})
-  if(NOT arg_SOURCES)  # for the time being: a folder whose files are still to come
-    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp "")
-    set(arg_SOURCES ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
-  endif()
   add_library(${target} ${arg_SOURCES})
   add_library(wengert::${name} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} VERSION ${PROJECT_VERSION}

@@ -62,7 +62,7 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
   std::string backend;
   int threads = 0;
   CLI::App app(program.about, program.name);
-  app.add_option("--backend", backend, "backend to compute with (default: WENGERT_BACKEND, or reference)")
+  app.add_option("--backend", backend, "backend to compute with (default: WENGERT_BACKEND, or xsimd)")
       ->check(CLI::IsMember(wengert::backend_names()));
   app.add_option("--seed", options.seed, fmt::format("seed of everything random (default: {})", program.seed))
       ->check([](const std::string& text) {  // CLI11 reads -1 as 2^64 - 1

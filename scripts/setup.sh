@@ -4,7 +4,7 @@
 # anything when there is no terminal.
 set -euo pipefail
 
-# package:what it brings (a command, or a header below /usr/include or /usr/local/include)
+# package:what it brings (a command, a header below /usr/include or /usr/local/include, or a path)
 wanted=(
   g++:c++
   cmake:cmake
@@ -19,6 +19,7 @@ wanted=(
   nlohmann-json3-dev:nlohmann/json.hpp
   libcairo2-dev:cairo/cairo.h
   doctest-dev:doctest/doctest.h
+  libbenchmark-dev:benchmark/benchmark.h
 )
 if [[ "${1:-}" == --checks ]]; then
   wanted+=(
@@ -26,8 +27,8 @@ if [[ "${1:-}" == --checks ]]; then
     clang-format:clang-format
     clang-tidy:clang-tidy
     clang-tools:run-clang-tidy
-    libclang-rt-dev:/usr/lib/llvm-14/lib/clang
-    libomp-dev:/usr/lib/llvm-14/lib/libomp.so
+    'libclang-rt-dev:/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.tsan-*.a'
+    'libomp-dev:/usr/lib/llvm-*/lib/libomp.so'
     shellcheck:shellcheck
     git:git
   )
@@ -39,7 +40,10 @@ fi
 missing=()
 for line in "${wanted[@]}"; do
   package=${line%%:*} thing=${line#*:}
-  command -v "$thing" >/dev/null || [[ -e /usr/include/$thing || -e /usr/local/include/$thing ]] || missing+=("$package")
+  case $thing in
+    /*) compgen -G "$thing" >/dev/null || missing+=("$package") ;;
+    *) command -v "$thing" >/dev/null || [[ -e /usr/include/$thing || -e /usr/local/include/$thing ]] || missing+=("$package") ;;
+  esac
 done
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 

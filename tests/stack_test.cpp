@@ -176,6 +176,20 @@ TEST_CASE_TEMPLATE("keep_mask draws the bits of docs/bits.md", T, float, double)
     }
 }
 
+TEST_CASE("an element whose 16 bits equal the threshold is kept") {
+  const wg::RandomState state{.seed = 11, .stream = 0, .counter = 0};
+  for (std::int64_t e = 0; e < 200; ++e) {
+    const std::uint32_t drawn = bits::Drawing{.p = 0.5, .seed = 11, .stream = 0, .base = 0}.bits(e);
+    if (drawn == 0 || drawn == 65535) continue;
+    for (const std::uint32_t threshold : {drawn, drawn + 1}) {
+      Tensor mask = wg::empty({bits::mask_words(200)}, wg::DType::int32);
+      kernels<float>().keep_mask({threshold / 65536.0, state}, 200, mask);
+      const auto words = mask.to_vector<std::int32_t>();
+      CHECK(bits::kept(reinterpret_cast<const std::uint8_t*>(words.data()), e) == (threshold == drawn));
+    }
+  }
+}
+
 TEST_CASE_TEMPLATE("DRP-03: apply_mask selects, it does not multiply", T, float, double) {
   for (const std::int64_t count : lengths)
     for (const double p : {0.1, 0.9, 1.0}) {

@@ -93,7 +93,9 @@ Backend& current_backend() {
       throw BackendError(fmt::format("WENGERT_BACKEND: {}", error.what()));
     }
   } else {
-    fallback = &backend("reference");
+    const std::vector<std::string> names = backend_names();
+    if (names.empty()) throw BackendError("no backend is linked into this program; link wengert::wengert");
+    fallback = &backend(names.front());
   }
   Backend* expected = nullptr;  // a set_backend of another thread meanwhile wins
   registry().process_default.compare_exchange_strong(expected, fallback);

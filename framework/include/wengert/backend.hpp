@@ -48,7 +48,7 @@ Backend& backend(std::string_view name);
 bool backend_available(std::string_view name, std::string* reason = nullptr);
 
 /// The backend of new tensors: that of the innermost BackendScope of this thread, else the one set for the process, else
-/// the one named by the environment variable WENGERT_BACKEND, else "reference".
+/// the one named by the environment variable WENGERT_BACKEND, else the one that was registered first: "xsimd".
 Backend& current_backend();
 /// Chooses the backend of new tensors for the process. Existing tensors stay where they are. On error nothing changes.
 void set_backend(std::string_view name);

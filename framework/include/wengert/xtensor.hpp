@@ -37,6 +37,7 @@ auto view(const Tensor& tensor) {
 template <class Expression>
 Tensor from_xtensor(const xt::xexpression<Expression>& expression, Backend& backend = current_backend()) {
   using T = typename Expression::value_type;
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): an expression is evaluated here, only an array copied
   const xt::xarray<T, xt::layout_type::row_major> values = expression.derived_cast();
   std::vector<std::int64_t> extents(values.shape().begin(), values.shape().end());
   return tensor(std::span<const T>(values.data(), values.size()), Shape(std::span<const std::int64_t>(extents)),

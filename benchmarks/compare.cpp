@@ -1,0 +1,160 @@
+// compare: the embedding stack, Wengert against libtorch and PyTorch, on the same CPUs, a round of one and a round of the other.
+//
+//   P0  this machine's libtorch as it is
+//   P1  the same with malloc told to keep its memory (the environment variable GLIBC_TUNABLES)
+//   P2  P1 with dropout's mask drawn at about 1 ns an element
+//   and a current PyTorch, of the Python that --python names
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <set>
+
+#include "measure.hpp"
+
+namespace wengert::benchmarks {
+namespace {
+
+struct Options {
+  Settings settings;
+  std::vector<std::string> configurations, ids = {"uniform", "zipf"}, works, opponents;
+  std::string python, json, markdown;
+};
+
+const char* tunables =
+    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=64000000000:glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1";
+
+std::vector<Opponent> find_opponents(const Options& options) {
+  const std::set<std::string> wanted(options.opponents.begin(), options.opponents.end());
+  const auto asked = [&wanted](const char* name) { return wanted.empty() || wanted.contains(name); };
+  std::vector<Opponent> found;
+  const std::string libtorch = program_folder() + "/libtorch_peer";
+  if (std::filesystem::exists(libtorch)) {
+    Opponent opponent{.name = "P0", .command = {libtorch}, .mode = {"plain"}, .variants = {"dense", "sparse"}};
+    if (asked("P0")) found.push_back(opponent);
+    opponent.name = "P1";
+    opponent.environment = {{"GLIBC_TUNABLES", tunables}};
+    if (asked("P1")) found.push_back(opponent);
+    opponent.name = "P2";
+    opponent.mode = {"fast-mask"};
+    opponent.draws_as_pytorch = false;
+    if (asked("P2")) found.push_back(opponent);
+  }
+  if (!options.python.empty() && asked("PyTorch")) {
+    found.push_back({.name = "",
+                     .command = {options.python, program_folder() + "/torch_peer.py"},
+                     .variants = {"eager", "foreach", "fused", "compile", "sparse"}});
+  }
+  return found;
+}
+
+std::vector<Row> compare_all(const Options& options, const MemoryLimit& limit) {
+  std::vector<Row> rows;
+  const auto skipped = [](const std::string& what) { fmt::print(stderr, "left out: {}\n", what); };
+  for (const std::string& name : options.configurations) {
+    const Configuration& c = configuration(name);
+    OurLayer ours(c);
+    for (const std::string& kind : options.ids) {
+      for (const Opponent& opponent : find_opponents(options)) {
+        std::vector<std::string> command = opponent.command;
+        command.insert(command.end(), {name, kind, std::to_string(options.settings.threads)});
+        command.insert(command.end(), opponent.mode.begin(), opponent.mode.end());
+        Child child(command, opponent.environment);
+        const std::string version = child.receive();
+        for (const std::string& what : options.works) {
+          for (const Row& row :
+               compare(c, kind, work(what), options.settings, limit, ours, child, opponent, version, skipped)) {
+            fmt::print("{}\n", line_of(row));
+            std::fflush(stdout);
+            rows.push_back(row);
+          }
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+void run(const Options& options, const std::string& command) {
+  set_backend(options.settings.backend);
+  set_num_threads(options.settings.threads);
+  pin_to_cpus(options.settings.threads);
+
+  Surroundings surroundings;
+  surroundings.command = command;
+  surroundings.processor = processor_name();
+  surroundings.when = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+  surroundings.account = account_of(backend(options.settings.backend));
+  surroundings.limit = measure_memory_limit(options.settings.threads);
+  fmt::print("{}{}\nmemory: {}\n", surroundings.account, surroundings.processor, surroundings.limit.text());
+  for (const std::string& name : options.configurations) {
+    const Configuration& c = configuration(name);
+    surroundings.gather.emplace_back(name, measure_gather_limit(c.vocabulary, c.width, options.settings.threads));
+    fmt::print("random rows of {}: {:.1f} GB/s\n", name, surroundings.gather.back().second);
+  }
+  if (find_opponents(options).empty())
+    throw Error("no opponent: libtorch was not there when this was built, and no --python was given");
+
+  const std::vector<Row> rows = compare_all(options, surroundings.limit);
+  if (!options.json.empty()) report::write_file("--json", options.json, json_of(rows, surroundings));
+  if (options.markdown.empty()) return;
+  const std::filesystem::path picture = std::filesystem::path(options.markdown).replace_extension(".svg");
+  report::write_file("--markdown", picture.string(), picture_of(rows));
+  report::write_file("--markdown", options.markdown, markdown_of(rows, surroundings, picture.filename().string()));
+}
+
+}  // namespace
+}  // namespace wengert::benchmarks
+
+int main(int argc, char** argv) {
+  using namespace wengert::benchmarks;
+  Options options;
+  options.settings.backend = "xsimd";
+  for (const Configuration& c : configurations) options.configurations.emplace_back(c.name);
+  options.works.assign(work_names.begin(), work_names.end());
+  const std::vector<std::string> all_configurations = options.configurations, all_works = options.works;
+
+  CLI::App app("The embedding stack: Wengert against libtorch and PyTorch.", "compare");
+  app.add_option("--backend", options.settings.backend, "backend of Wengert (default: xsimd)")
+      ->check(CLI::IsMember(wengert::backend_names()));
+  app.add_option("--threads", options.settings.threads, "threads of both sides, each on a CPU of its own (default: 1)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--config", options.configurations, "configurations (default: all)")
+      ->check(CLI::IsMember(all_configurations))
+      ->delimiter(',');
+  app.add_option("--ids", options.ids, "how ids are drawn (default: both)")
+      ->check(CLI::IsMember({"uniform", "zipf"}))
+      ->delimiter(',');
+  app.add_option("--work", options.works, "pieces of work (default: all)")->check(CLI::IsMember(all_works))->delimiter(',');
+  app.add_option("--opponent", options.opponents, "opponents (default: all that are there)")
+      ->check(CLI::IsMember({"P0", "P1", "P2", "PyTorch"}))
+      ->delimiter(',');
+  app.add_option("--python", options.python, "a Python that has torch; or the environment variable WENGERT_TORCH_PYTHON")
+      ->envname("WENGERT_TORCH_PYTHON");
+  app.add_option("--rounds", options.settings.rounds, "rounds of each side (default: 7)")->check(CLI::Range(1, 1000));
+  app.add_option("--round-ms", options.settings.round_ms, "milliseconds of a round (default: 60)")->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "file for the rows");
+  app.add_option("--markdown", options.markdown, "file for the tables; the picture goes beside it");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  std::string command = "build/release/benchmarks/compare";
+  for (int i = 1; i < argc; ++i)
+    if (std::string_view(argv[i]) == "--python")
+      ++i, command += " --python PYTHON";
+    else
+      command += fmt::format(" {}", argv[i]);
+  try {
+    run(options, command);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "compare: {}\n", error.what());
+    return 1;
+  }
+}
