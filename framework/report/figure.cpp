@@ -206,8 +206,8 @@ void Figure::save_png(const std::string& path) const {
   Canvas canvas(width, title_room + static_cast<double>(rows) * row_height, pixels);
   canvas.text(title_, {width / 2, 24}, {.size = figure_title_text, .align = Align::centre, .bold = true});
   for (std::size_t i = 0; i < panels_.size(); ++i) {
-    const Point corner{lefts[i % columns] + left_room,
-                       title_room + static_cast<double>(i / columns) * row_height + top_room};
+    const std::size_t row = i / columns;
+    const Point corner{lefts[i % columns] + left_room, title_room + static_cast<double>(row) * row_height + top_room};
     if (const Heatmap* map = panels_[i].heatmap()) {
       draw_heatmap(canvas, *map, limits[i], corner);
       if (panels_[i].room(measure, right_of(i)) == bar_room) draw_colour_bar(canvas, *map, limits[i], corner);

@@ -14,6 +14,11 @@ constexpr std::int64_t width = static_cast<std::int64_t>(Floats::size);
 WENGERT_INLINE Floats load(const float* x) { return Floats::load_unaligned(x); }
 WENGERT_INLINE void store(float* out, Floats x) { x.store_unaligned(out); }
 
+// Philox runs over `Words`: 64-bit lanes of which the lower halves count, because that is what the multiplication takes and
+// gives. What each architecture has besides:
+//   multiply(a, b), upper(x)     the 64-bit product of the lower halves; the upper half, moved down
+//   philox_counters(first, x)    consecutive counters in philox_registers registers, in the order that suits store_kept
+//   store_kept(x, limit, mask)   one word of these counters: bits of its low halves at `mask`, of its high halves 2 bytes on
 #if defined(__AVX512F__)
 
 using Words = __m512i;
@@ -31,20 +36,29 @@ WENGERT_INLINE Floats select_bits(std::uint32_t bits, Floats x) {
   return _mm512_maskz_mov_ps(static_cast<__mmask16>(bits), x);
 }
 
-WENGERT_INLINE Words words(std::uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }
-WENGERT_INLINE Words load_words(const std::uint32_t* x) { return _mm512_loadu_si512(x); }
+WENGERT_INLINE Words words(std::uint32_t value) { return _mm512_set1_epi64(value); }
+WENGERT_INLINE Words multiply(Words a, Words b) { return _mm512_mul_epu32(a, b); }
+WENGERT_INLINE Words upper(Words x) { return _mm512_srli_epi64(x, 32); }
 WENGERT_INLINE Words exclusive_or(Words a, Words b) { return _mm512_xor_si512(a, b); }
-// high:low = a * b in every lane.
-WENGERT_INLINE void multiply(Words a, Words b, Words& high, Words& low) {
-  const Words even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
-  low = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CDAB);
-  high = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_CDAB);
+
+constexpr int philox_registers = 2;
+WENGERT_INLINE void philox_counters(std::uint64_t first, Words* x) {
+  x[0] = _mm512_add_epi64(_mm512_set1_epi64(static_cast<long long>(first)), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+  x[1] = _mm512_add_epi64(x[0], _mm512_set1_epi64(8));
 }
-// Bit i is 1 when half i (the low or the high 16 bits of lane i) exceeds `limit`, which is >= -1.
-WENGERT_INLINE std::uint32_t low_above(Words x, Words limit) {
-  return _mm512_cmpgt_epi32_mask(_mm512_and_si512(x, _mm512_set1_epi32(0xFFFF)), limit);
+struct Limit {
+  __m512i value, places;
+  WENGERT_INLINE explicit Limit(std::uint32_t threshold)
+      : value(_mm512_set1_epi16(static_cast<short>(threshold))),
+        // Of two registers of eight words each (in the lower half of 64 bits): the sixteen low halves, then the high ones.
+        places(_mm512_set_epi16(61, 57, 53, 49, 45, 41, 37, 33, 29, 25, 21, 17, 13, 9, 5, 1, 60, 56, 52, 48, 44, 40, 36, 32, 28, 24,
+                                20, 16, 12, 8, 4, 0)) {}
+};
+WENGERT_INLINE void store_kept(const Words* x, const Limit& limit, std::uint8_t* mask) {
+  const __m512i halves = _mm512_permutex2var_epi16(x[0], limit.places, x[1]);
+  const std::uint32_t kept = _mm512_cmpge_epu16_mask(halves, limit.value);
+  __builtin_memcpy(mask, &kept, 4);
 }
-WENGERT_INLINE std::uint32_t high_above(Words x, Words limit) { return _mm512_cmpgt_epi32_mask(_mm512_srli_epi32(x, 16), limit); }
 
 #elif defined(__AVX2__)
 
@@ -62,19 +76,26 @@ WENGERT_INLINE Floats select_bits(std::uint32_t bits, Floats x) {
   return _mm256_and_ps(x, _mm256_castsi256_ps(kept));
 }
 
-WENGERT_INLINE Words words(std::uint32_t value) { return _mm256_set1_epi32(static_cast<int>(value)); }
-WENGERT_INLINE Words load_words(const std::uint32_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
+WENGERT_INLINE Words words(std::uint32_t value) { return _mm256_set1_epi64x(value); }
+WENGERT_INLINE Words multiply(Words a, Words b) { return _mm256_mul_epu32(a, b); }
+WENGERT_INLINE Words upper(Words x) { return _mm256_srli_epi64(x, 32); }
 WENGERT_INLINE Words exclusive_or(Words a, Words b) { return _mm256_xor_si256(a, b); }
-WENGERT_INLINE void multiply(Words a, Words b, Words& high, Words& low) {
-  const Words even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
-  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
-  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+
+constexpr int philox_registers = 2;
+WENGERT_INLINE void philox_counters(std::uint64_t first, Words* x) {  // so that a shuffle of the two puts them in order
+  x[0] = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<long long>(first)), _mm256_setr_epi64x(0, 1, 4, 5));
+  x[1] = _mm256_add_epi64(x[0], _mm256_set1_epi64x(2));
 }
-WENGERT_INLINE std::uint32_t bits_of(Words mask) { return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(mask))); }
-WENGERT_INLINE std::uint32_t low_above(Words x, Words limit) {
-  return bits_of(_mm256_cmpgt_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0xFFFF)), limit));
+struct Limit {
+  __m256i below;
+  WENGERT_INLINE explicit Limit(std::uint32_t threshold) : below(_mm256_set1_epi32(static_cast<int>(threshold) - 1)) {}
+};
+WENGERT_INLINE std::uint8_t bits_of(__m256i mask) { return static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_castsi256_ps(mask))); }
+WENGERT_INLINE void store_kept(const Words* x, const Limit& limit, std::uint8_t* mask) {
+  const __m256i eight = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(x[0]), _mm256_castsi256_ps(x[1]), 0x88));
+  mask[0] = bits_of(_mm256_cmpgt_epi32(_mm256_and_si256(eight, _mm256_set1_epi32(0xFFFF)), limit.below));
+  mask[2] = bits_of(_mm256_cmpgt_epi32(_mm256_srli_epi32(eight, 16), limit.below));
 }
-WENGERT_INLINE std::uint32_t high_above(Words x, Words limit) { return bits_of(_mm256_cmpgt_epi32(_mm256_srli_epi32(x, 16), limit)); }
 
 #else
 
@@ -96,20 +117,31 @@ WENGERT_INLINE Floats select_bits(std::uint32_t bits, Floats x) {
   return _mm_and_ps(x, _mm_castsi128_ps(kept));
 }
 
-WENGERT_INLINE Words words(std::uint32_t value) { return _mm_set1_epi32(static_cast<int>(value)); }
-WENGERT_INLINE Words load_words(const std::uint32_t* x) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(x)); }
+WENGERT_INLINE Words words(std::uint32_t value) { return _mm_set1_epi64x(value); }
+WENGERT_INLINE Words multiply(Words a, Words b) { return _mm_mul_epu32(a, b); }
+WENGERT_INLINE Words upper(Words x) { return _mm_srli_epi64(x, 32); }
 WENGERT_INLINE Words exclusive_or(Words a, Words b) { return _mm_xor_si128(a, b); }
-WENGERT_INLINE void multiply(Words a, Words b, Words& high, Words& low) {
-  const Words even = _mm_mul_epu32(a, b), odd = _mm_mul_epu32(_mm_srli_epi64(a, 32), b);
-  const Words low_half = _mm_set1_epi64x(0xFFFFFFFF);
-  low = _mm_or_si128(_mm_and_si128(even, low_half), _mm_slli_epi64(odd, 32));
-  high = _mm_or_si128(_mm_srli_epi64(even, 32), _mm_andnot_si128(low_half, odd));
+
+constexpr int philox_registers = 4;
+WENGERT_INLINE void philox_counters(std::uint64_t first, Words* x) {
+  x[0] = _mm_add_epi64(_mm_set1_epi64x(static_cast<long long>(first)), _mm_set_epi64x(1, 0));
+  for (int r = 1; r < 4; ++r) x[r] = _mm_add_epi64(x[r - 1], _mm_set1_epi64x(2));
 }
-WENGERT_INLINE std::uint32_t bits_of(Words mask) { return static_cast<std::uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(mask))); }
-WENGERT_INLINE std::uint32_t low_above(Words x, Words limit) {
-  return bits_of(_mm_cmpgt_epi32(_mm_and_si128(x, _mm_set1_epi32(0xFFFF)), limit));
+struct Limit {
+  __m128i below;
+  WENGERT_INLINE explicit Limit(std::uint32_t threshold) : below(_mm_set1_epi32(static_cast<int>(threshold) - 1)) {}
+};
+WENGERT_INLINE int bits_of(__m128i mask) { return _mm_movemask_ps(_mm_castsi128_ps(mask)); }
+WENGERT_INLINE void store_kept(const Words* x, const Limit& limit, std::uint8_t* mask) {
+  int low = 0, high = 0;
+  for (int half = 0; half < 2; ++half) {
+    const __m128i four = _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(x[2 * half]), _mm_castsi128_ps(x[2 * half + 1]), 0x88));
+    low |= bits_of(_mm_cmpgt_epi32(_mm_and_si128(four, _mm_set1_epi32(0xFFFF)), limit.below)) << (4 * half);
+    high |= bits_of(_mm_cmpgt_epi32(_mm_srli_epi32(four, 16), limit.below)) << (4 * half);
+  }
+  mask[0] = static_cast<std::uint8_t>(low);
+  mask[2] = static_cast<std::uint8_t>(high);
 }
-WENGERT_INLINE std::uint32_t high_above(Words x, Words limit) { return bits_of(_mm_cmpgt_epi32(_mm_srli_epi32(x, 16), limit)); }
 
 #endif
 

@@ -1,0 +1,73 @@
+// Included by arch.cpp only. Philox4x32-10, as the mask bits of dropout (docs/bits.md).
+
+namespace wengert::xsimd_backend {
+namespace {
+
+// One drawing with all that is the same for every counter. The round keys lie in memory, ready to be operands.
+class Philox {
+ public:
+  WENGERT_INLINE explicit Philox(const Drawing& drawing) : base_(drawing.base), limit_(drawing.threshold) {
+    auto k0 = static_cast<std::uint32_t>(drawing.seed), k1 = static_cast<std::uint32_t>(drawing.seed >> 32);
+    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9U, k1 += 0xBB67AE85U) keys_[2 * round] = words(k0), keys_[2 * round + 1] = words(k1);
+    // Words 2 and 3 of every counter are the stream, so half of the first round is done here.
+    const std::uint64_t product = std::uint64_t{0xCD9E8D57U} * static_cast<std::uint32_t>(drawing.stream);
+    keys_[0] = exclusive_or(keys_[0], words(static_cast<std::uint32_t>(product >> 32)));
+    keys_[1] = exclusive_or(keys_[1], words(static_cast<std::uint32_t>(drawing.stream >> 32)));
+    low_ = words(static_cast<std::uint32_t>(product));
+  }
+
+  // Groups [begin, end) of 128 elements.
+  WENGERT_INLINE void draw(std::int64_t begin, std::int64_t end, std::uint8_t* mask) const {
+    constexpr int counters = static_cast<int>(philox_registers * width / 2);
+    for (std::int64_t group = begin; group < end; ++group)
+      for (int part = 0; part < 16 / counters; ++part)
+        draw_part(base_ + 16 * static_cast<std::uint64_t>(group) + static_cast<std::uint64_t>(part * counters), mask + 16 * group + part);
+  }
+
+ private:
+  WENGERT_INLINE void draw_part(std::uint64_t first, std::uint8_t* mask) const {
+    Words c0[philox_registers], c1[philox_registers], c2[philox_registers], c3[philox_registers];
+    const Words m0 = words(0xD2511F53U), m1 = words(0xCD9E8D57U);
+    philox_counters(first, c0);
+#pragma GCC unroll 4
+    for (int r = 0; r < philox_registers; ++r) {
+      const Words product = multiply(c0[r], m0);
+      c0[r] = exclusive_or(upper(c0[r]), keys_[0]);
+      c1[r] = low_;
+      c2[r] = exclusive_or(upper(product), keys_[1]);
+      c3[r] = product;
+    }
+#pragma GCC unroll 9
+    for (int round = 1; round < 10; ++round) {
+#pragma GCC unroll 4
+      for (int r = 0; r < philox_registers; ++r) {
+        const Words product0 = multiply(c0[r], m0), product1 = multiply(c2[r], m1);
+        c0[r] = exclusive_or(exclusive_or(upper(product1), c1[r]), keys_[2 * round]);
+        c1[r] = product1;
+        c2[r] = exclusive_or(exclusive_or(upper(product0), c3[r]), keys_[2 * round + 1]);
+        c3[r] = product0;
+      }
+    }
+    store_kept(c0, limit_, mask);
+    store_kept(c1, limit_, mask + 4);
+    store_kept(c2, limit_, mask + 8);
+    store_kept(c3, limit_, mask + 12);
+  }
+
+  std::uint64_t base_;
+  Words keys_[20], low_;
+  Limit limit_;
+};
+
+void keep_mask(const Drawing& drawing, std::int64_t begin, std::int64_t end, std::uint8_t* mask) {
+  if (drawing.threshold == 0 || drawing.threshold == 65536) {  // all or nothing
+    const auto bits = static_cast<std::uint8_t>(drawing.threshold == 0 ? 0xFF : 0);
+    for (std::int64_t byte = 16 * begin; byte < 16 * end; ++byte) mask[byte] = bits;
+    return;
+  }
+  const Philox philox(drawing);
+  philox.draw(begin, end, mask);
+}
+
+}  // namespace
+}  // namespace wengert::xsimd_backend
