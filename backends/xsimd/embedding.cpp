@@ -28,14 +28,61 @@ void run_embed(const Table& table, const Embed& embed, std::int64_t rows) {
   parallel(rows, unit, rows * embed.d * 8, [&](std::int64_t begin, std::int64_t end) { table.embed(embed, begin, end); });
 }
 
+// Calls table.sum_rows for the sums that `sums` selects, of which there are `count`; threads share the terms evenly.
+void run_sums(const Table& table, const SumRows& sums, std::int64_t count) {
+  const auto number = [&sums](std::int64_t i) { return sums.select ? sums.select[i] : i; };
+  if (count == 0) return;
+  const std::int64_t terms = sums.starts[sums.sums], bytes = (terms + count) * sums.d * 4;
+  const auto first_from = [&](std::int64_t term) {  // the first selected sum that begins at this term or later
+    std::int64_t low = 0, high = count;
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (sums.starts[number(middle)] < term)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  };
+  parallel(terms, 1, bytes, [&](std::int64_t begin, std::int64_t end) { table.sum_rows(sums, first_from(begin), first_from(end)); });
+}
+
 Tensor sum_occurrences(const Table& table, SumRows sums, const Occurrences& found, const Tensor& like) {
   Tensor out = empty({found.count, sums.d}, like);
   sums.order = read<std::int64_t>(found.order);
   sums.starts = read<std::int64_t>(found.starts);
+  sums.sums = found.count;
   sums.out = write<float>(out);
-  parallel(found.count, 1, (found.order.numel() + found.count) * sums.d * 4,
-           [&](std::int64_t begin, std::int64_t end) { table.sum_rows(sums, begin, end); });
+  run_sums(table, sums, found.count);
   return out;
+}
+
+// Both gradients from one pass over the upstream one; what is left are the tokens that occur more than once.
+void split_gradient(const Table& table, SumRows sums, const Tensor& grad, const Tensor& ids, std::int64_t token_rows,
+                    std::optional<std::int64_t> skip, RowGrad& token_grad, Tensor& position_rows) {
+  const Occurrences found = find_occurrences(ids, token_rows, skip);
+  const Repeats repeats = find_repeats(found, ids.numel());
+  token_grad = {found.ids, empty({found.count, sums.d}, grad), token_rows};
+  SplitRows split{};
+  split.rows = sums.rows;
+  split.mask = sums.mask;
+  split.scale = sums.scale;
+  split.slots = read<std::int64_t>(repeats.slots);
+  split.length = position_rows.size(0);
+  split.batch = ids.numel() / split.length;
+  split.d = sums.d;
+  split.tokens = write<float>(token_grad.rows);
+  split.positions = write<float>(position_rows);
+  split.stream = token_grad.rows.numel() * 4 >= stream_from;
+  parallel(split.length, 1, (2 * split.batch + 1) * split.length * split.d * 4,
+           [&](std::int64_t begin, std::int64_t end) { table.split_rows(split, begin, end); });
+
+  sums.order = read<std::int64_t>(found.order);
+  sums.starts = read<std::int64_t>(found.starts);
+  sums.sums = found.count;
+  sums.select = read<std::int64_t>(repeats.repeated);
+  sums.out = split.tokens;
+  run_sums(table, sums, repeats.count);
 }
 
 }  // namespace
@@ -119,6 +166,13 @@ void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, cons
     sums.mask = mask_of(saved[0]);
     sums.scale = static_cast<float>(dropout.scale());
   }
+  if (token_grad && position_grad && !place.ids.defined() && ids.numel() > 0) {
+    position_grad->ids = empty({ids.size(-1)}, ids);
+    iota(position_grad->ids, place.start);
+    position_grad->rows = empty({ids.size(-1), sums.d}, grad);
+    position_grad->num_rows = position_rows;
+    return split_gradient(table, sums, grad, ids, token_rows, skip, *token_grad, position_grad->rows);
+  }
   if (token_grad) {
     const Occurrences found = find_occurrences(ids, token_rows, skip);
     *token_grad = {found.ids, sum_occurrences(table, sums, found, grad), token_rows};
@@ -137,6 +191,7 @@ void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, cons
   sums.stride = length;
   sums.terms = length == 0 ? 0 : ids.numel() / length;
   sums.out = write<float>(position_grad->rows);
+  if (sums.terms == 0) return fill(position_grad->rows, 0.0);
   parallel(length, 1, (ids.numel() + length) * sums.d * 4,
            [&](std::int64_t begin, std::int64_t end) { table.sum_rows(sums, begin, end); });
 }

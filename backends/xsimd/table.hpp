@@ -40,8 +40,22 @@ struct SumRows {
   float scale;
   const std::int64_t* order;
   const std::int64_t* starts;
+  std::int64_t sums;           // how many there are, with an order
+  const std::int64_t* select;  // null: all sums; else only these
   std::int64_t stride, terms, d;
   float* out;  // (sums, d)
+};
+
+// rows (batch, length, d), of which some elements are dropped, to positions (length, d), their sums over the batch > 0, and,
+// row by row, to tokens[slots[row]] where that is not negative.
+struct SplitRows {
+  const float* rows;
+  const std::uint8_t* mask;  // null: nothing is dropped
+  float scale;
+  const std::int64_t* slots;
+  std::int64_t batch, length, d;
+  float *tokens, *positions;
+  bool stream;  // bypass the caches with what goes to tokens
 };
 
 // c (m, n) = alpha * a b + beta * c, with element (i, p) of a at a[i * a_row + p * a_col] and so on.
@@ -77,6 +91,7 @@ struct Table {
   // Rows [begin, end); begin * d is a multiple of 128 if there is a mask.
   void (*embed)(const Embed& embed, std::int64_t begin, std::int64_t end);
   void (*sum_rows)(const SumRows& sums, std::int64_t begin, std::int64_t end);
+  void (*split_rows)(const SplitRows& split, std::int64_t begin, std::int64_t end);  // positions [begin, end)
   void (*add)(const float* x, float* out, std::int64_t n);  // out += x
 
   // g null: the gradient is +0. momentum null: there is none.

@@ -64,51 +64,92 @@ void add(const float* x, float* out, std::int64_t n) { binary(static_cast<int>(B
 
 // --- Sums by the fixed tree ---
 
-// One register of columns; the tree of docs/bits.md with a register in place of a number.
+// Several registers of columns; the tree of docs/bits.md with these in place of a number.
+template <int Count>
 struct ColumnSums {
-  Floats levels[58];
-  WENGERT_INLINE void carry(Floats sum, std::int64_t complete_before) {
+  Floats levels[58][Count];
+
+  WENGERT_INLINE void carry(Floats* sum, std::int64_t complete_before) {
     int level = 0;
-    for (; complete_before % 2 == 1; complete_before /= 2, ++level) sum = levels[level] + sum;
-    levels[level] = sum;
+    for (; complete_before % 2 == 1; complete_before /= 2, ++level) add(levels[level], sum, sum);
+    for (int c = 0; c < Count; ++c) levels[level][c] = sum[c];
+  }
+  WENGERT_INLINE static void add(const Floats* a, const Floats* b, Floats* out) {
+#pragma GCC unroll 8
+    for (int c = 0; c < Count; ++c) out[c] = a[c] + b[c];
   }
 };
 
-// Sum of term(0), ..., term(n - 1), n > 0.
-template <class Term>
-WENGERT_INLINE Floats tree_sum(std::int64_t n, Term term) {
-  if (n <= 32) {
-    Floats sum = term(0);
-    for (std::int64_t i = 1; i < n; ++i) sum = sum + term(i);
-    return sum;
+// sum[c] = sum of term(i)(c) over i < n, n > 0, for Count registers side by side: term(i) finds the i-th row, once.
+template <int Count, class Term>
+WENGERT_INLINE void block_sums(std::int64_t begin, std::int64_t end, Term term, Floats* sum) {
+  const auto first = term(begin);
+#pragma GCC unroll 8
+  for (int c = 0; c < Count; ++c) sum[c] = first(c);
+  for (std::int64_t i = begin + 1; i < end; ++i) {
+    const auto row = term(i);
+#pragma GCC unroll 8
+    for (int c = 0; c < Count; ++c) sum[c] = sum[c] + row(c);
   }
-  ColumnSums sums;
+}
+template <int Count, class Term>
+WENGERT_INLINE void tree_sums(std::int64_t n, Term term, Floats* total) {
+  if (n <= 32) return block_sums<Count>(0, n, term, total);
+  ColumnSums<Count> sums;
   const std::int64_t complete = n / 32;
   for (std::int64_t block = 0; block < complete; ++block) {
-    Floats sum = term(32 * block);
-    for (std::int64_t i = 1; i < 32; ++i) sum = sum + term(32 * block + i);
-    sums.carry(sum, block);
+    block_sums<Count>(32 * block, 32 * block + 32, term, total);
+    sums.carry(total, block);
   }
   bool some = n % 32 != 0;
-  Floats total(0.0F);
-  if (some) {
-    total = term(32 * complete);
-    for (std::int64_t i = 32 * complete + 1; i < n; ++i) total = total + term(i);
-  }
+  if (some) block_sums<Count>(32 * complete, n, term, total);
   int level = 0;
   for (std::int64_t left = complete; left != 0; left /= 2, ++level) {
     if (left % 2 == 0) continue;
-    total = some ? sums.levels[level] + total : sums.levels[level];
+    if (some)
+      ColumnSums<Count>::add(sums.levels[level], total, total);
+    else
+      for (int c = 0; c < Count; ++c) total[c] = sums.levels[level][c];
     some = true;
   }
-  return total;
+}
+
+constexpr int side_by_side = 8;  // registers: long enough runs of memory for the hardware to read ahead
+
+// Calls wide(j) for every side_by_side registers of n floats, then narrow(j, load, store) for each that is left.
+template <class Wide, class Narrow>
+WENGERT_INLINE void for_each_stripe(std::int64_t n, Wide wide, Narrow narrow) {
+  std::int64_t j = 0;
+  for (; j + side_by_side * width <= n; j += side_by_side * width) wide(j);
+  for_each_register(n - j, [&](std::int64_t i, auto get, auto put) WENGERT_LAMBDA { narrow(j + i, get, put); });
 }
 
 void sum_columns(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end, float* out) {
-  for_each_register(end - begin, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
-    const float* column = x + begin + j;
-    put(out + begin + j, n == 0 ? Floats(0.0F) : tree_sum(n, [&](std::int64_t i) WENGERT_LAMBDA { return get(column + i * inner); }));
-  });
+  if (n == 0) {
+    for (std::int64_t j = begin; j < end; ++j) out[j] = 0.0F;
+    return;
+  }
+  for_each_stripe(
+      end - begin,
+      [&](std::int64_t j) WENGERT_LAMBDA {
+        const float* column = x + begin + j;
+        Floats sum[side_by_side];
+        tree_sums<side_by_side>(
+            n,
+            [&](std::int64_t i) WENGERT_LAMBDA {
+              return [row = column + i * inner](int c) WENGERT_LAMBDA { return load(row + c * width); };
+            },
+            sum);
+        for (int c = 0; c < side_by_side; ++c) store(out + begin + j + c * width, sum[c]);
+      },
+      [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
+        const float* column = x + begin + j;
+        Floats sum[1];
+        tree_sums<1>(
+            n, [&](std::int64_t i) WENGERT_LAMBDA { return [get, row = column + i * inner](int) WENGERT_LAMBDA { return get(row); }; },
+            sum);
+        put(out + begin + j, sum[0]);
+      });
 }
 
 // The larger; NaN wins.
@@ -126,14 +167,18 @@ void max_columns(const float* x, std::int64_t n, std::int64_t inner, std::int64_
 // Blocks are summed left to right; several at a time, because one after the other each addition waits for the last.
 template <class T, class Term>
 WENGERT_INLINE T row_tree_sum(std::int64_t n, Term term) {
-  constexpr std::int64_t together = 16;
+  constexpr std::int64_t together = width == 16 ? 16 : 8;
   bits::TreeSum<T> sum;
   std::int64_t i = 0;
   for (; i + 32 * together <= n; i += 32 * together) {
     T partial[together];
+#pragma GCC unroll 16
     for (std::int64_t b = 0; b < together; ++b) partial[b] = term(i + 32 * b);
-    for (std::int64_t j = 1; j < 32; ++j)
+    for (std::int64_t j = 1; j < 32; ++j) {
+#pragma GCC unroll 16
       for (std::int64_t b = 0; b < together; ++b) partial[b] = partial[b] + term(i + 32 * b + j);
+    }
+#pragma GCC unroll 16
     for (std::int64_t b = 0; b < together; ++b) sum.add_block(partial[b]);
   }
   for (; i < n; ++i) sum.add(term(i));

@@ -40,42 +40,49 @@ void apply_mask(const float* x, const std::uint8_t* mask, float scale, float* ou
     apply_mask_from<false>(x, mask, scale, out, begin, end);
 }
 
-// --- The fused forward: gather, add, drop and store, a row at a time; the bits are drawn just before they are needed ---
+// --- The fused forward: gather, add, drop and store. Fetching the rows to come, drawing bits and storing alternate every few
+// hundred elements, so that the memory is never idle while bits are drawn ---
 
-constexpr std::int64_t rows_ahead = 12;
+constexpr std::int64_t rows_ahead = 12, floats_together = 256;
 
-template <bool Masked, bool Even, bool Stream>
+template <bool Added, bool Masked, bool Even, bool Stream>
 void embed_rows(const Embed& args, std::int64_t begin, std::int64_t end) {
-  const std::int64_t d = args.d;
+  const std::int64_t d = args.d, last = (end * d + 127) / 128;
   const Floats factor(args.drawing.scale);
   const Philox philox(args.drawing);
   std::int64_t drawn = begin * d / 128;
-  std::int64_t at = args.period == 0 ? 0 : begin % args.period;
+  std::int64_t at = Added ? begin % args.period : 0;
   for (std::int64_t i = begin; i < end; ++i) {
-    if (i + rows_ahead < end) prefetch(args.tokens + args.ids[i + rows_ahead] * d, d);
-    if constexpr (Masked) {
-      const std::int64_t needed = ((i + 1) * d + 127) / 128;
-      if (drawn < needed) {
-        philox.draw(drawn, needed, args.mask);
-        drawn = needed;
-      }
-    }
     const float* token = args.tokens + args.ids[i] * d;
-    const float* position = args.positions ? args.positions + (args.position_ids ? args.position_ids[at] : args.start + at) * d : nullptr;
-    if (++at == args.period) at = 0;
+    const float* position = Added ? args.positions + (args.position_ids ? args.position_ids[at] : args.start + at) * d : nullptr;
+    if (Added && ++at == args.period) at = 0;
+    const float* coming = i + rows_ahead < end ? args.tokens + args.ids[i + rows_ahead] * d : nullptr;
     float* out = args.out + i * d;
-    for_each_register(d, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
-      Floats x = get(token + j);
-      if (position) x = x + get(position + j);
+    for (std::int64_t from = 0; from < d; from += floats_together) {
+      const std::int64_t to = from + floats_together < d ? from + floats_together : d;
+      if (coming) prefetch(coming + from, to - from);
       if constexpr (Masked) {
-        const std::int64_t count = d - j < width ? d - j : width;
-        x = select_bits(bits_at<Even>(args.mask, i * d + j, count), x * factor);
+        const std::int64_t needed = (i * d + to + 127) / 128;
+        if (drawn < needed) {
+          const std::int64_t until = (needed - drawn) % 2 == 1 && needed < last ? needed + 1 : needed;  // two at a time are faster
+          philox.draw(drawn, until, args.mask);
+          drawn = until;
+        }
       }
-      if constexpr (Stream)
-        store_streaming(out + j, x);
-      else
-        put(out + j, x);
-    });
+      for_each_register(to - from, [&](std::int64_t offset, auto get, auto put) WENGERT_LAMBDA {
+        const std::int64_t j = from + offset;
+        Floats x = get(token + j);
+        if constexpr (Added) x = x + get(position + j);
+        if constexpr (Masked) {
+          const std::int64_t count = d - j < width ? d - j : width;
+          x = select_bits(bits_at<Even>(args.mask, i * d + j, count), x * factor);
+        }
+        if constexpr (Stream)
+          store_streaming(out + j, x);
+        else
+          put(out + j, x);
+      });
+    }
   }
   if constexpr (Stream) _mm_sfence();
 }
@@ -83,35 +90,65 @@ void embed_rows(const Embed& args, std::int64_t begin, std::int64_t end) {
 void embed(const Embed& args, std::int64_t begin, std::int64_t end) {
   const bool even = args.d % width == 0;
   const bool stream = args.stream && even && reinterpret_cast<std::uintptr_t>(args.out) % 64 == 0;
-  if (!args.mask) return stream ? embed_rows<false, true, true>(args, begin, end) : embed_rows<false, true, false>(args, begin, end);
-  if (!even) return embed_rows<true, false, false>(args, begin, end);
-  return stream ? embed_rows<true, true, true>(args, begin, end) : embed_rows<true, true, false>(args, begin, end);
+  if (!args.positions)
+    return stream ? embed_rows<false, false, true, true>(args, begin, end) : embed_rows<false, false, true, false>(args, begin, end);
+  if (!args.mask)
+    return stream ? embed_rows<true, false, true, true>(args, begin, end) : embed_rows<true, false, true, false>(args, begin, end);
+  if (!even) return embed_rows<true, true, false, false>(args, begin, end);
+  return stream ? embed_rows<true, true, true, true>(args, begin, end) : embed_rows<true, true, true, false>(args, begin, end);
 }
 
 // --- Sums of rows: the gradients of both tables ---
+
+// The value of register c of a row, dropped elements as +0. `count` floats from column j on.
+template <bool Masked, bool Even, class Get>
+WENGERT_INLINE Floats kept_value(const float* rows, const std::uint8_t* mask, Floats factor, std::int64_t e, std::int64_t count, Get get) {
+  if constexpr (!Masked) return get(rows + e);
+  return select_bits(bits_at<Even>(mask, e, count), get(rows + e) * factor);
+}
 
 template <bool Masked, bool Even>
 void sum_masked_rows(const SumRows& args, std::int64_t begin, std::int64_t end) {
   const std::int64_t d = args.d;
   const Floats factor(args.scale);
   for (std::int64_t i = begin; i < end; ++i) {
-    const std::int64_t* order = args.order ? args.order + args.starts[i] : nullptr;
-    const std::int64_t terms = args.order ? args.starts[i + 1] - args.starts[i] : args.terms;
+    const std::int64_t which = args.select ? args.select[i] : i;
+    const std::int64_t* order = args.order ? args.order + args.starts[which] : nullptr;
+    const std::int64_t terms = args.order ? args.starts[which + 1] - args.starts[which] : args.terms;
     if (order) {  // the order is ascending only within a sum: the hardware cannot guess the next row
-      const std::int64_t ahead = args.starts[i] + 8;
-      if (ahead < args.starts[end]) prefetch(args.rows + args.order[ahead] * d, d);
+      const std::int64_t ahead = args.starts[which] + rows_ahead;
+      if (ahead < args.starts[args.sums]) prefetch(args.rows + args.order[ahead] * d, d);
     }
-    float* out = args.out + i * d;
-    for_each_register(d, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
-      const std::int64_t count = d - j < width ? d - j : width;
-      const auto term = [&](std::int64_t k) WENGERT_LAMBDA {
-        const std::int64_t row = order ? order[k] : i + k * args.stride;
-        Floats x = get(args.rows + row * d + j);
-        if constexpr (Masked) x = select_bits(bits_at<Even>(args.mask, row * d + j, count), x * factor);
-        return x;
-      };
-      put(out + j, terms == 0 ? Floats(0.0F) : tree_sum(terms, term));
-    });
+    float* out = args.out + which * d;
+    const auto element = [&](std::int64_t k) WENGERT_LAMBDA { return (order ? order[k] : which + k * args.stride) * d; };
+    for_each_stripe(
+        d,
+        [&](std::int64_t j) WENGERT_LAMBDA {
+          Floats sum[side_by_side];
+          tree_sums<side_by_side>(
+              terms,
+              [&](std::int64_t k) WENGERT_LAMBDA {
+                return [&args, factor, e = element(k) + j](int c) WENGERT_LAMBDA {
+                  return kept_value<Masked, Even>(args.rows, args.mask, factor, e + c * width, width,
+                                                  [](const float* x) WENGERT_LAMBDA { return load(x); });
+                };
+              },
+              sum);
+          for (int c = 0; c < side_by_side; ++c) store(out + j + c * width, sum[c]);
+        },
+        [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
+          const std::int64_t count = d - j < width ? d - j : width;
+          Floats sum[1];
+          tree_sums<1>(
+              terms,
+              [&](std::int64_t k) WENGERT_LAMBDA {
+                return [&args, factor, count, get, e = element(k) + j](int) WENGERT_LAMBDA {
+                  return kept_value<Masked, Even>(args.rows, args.mask, factor, e, count, get);
+                };
+              },
+              sum);
+          put(out + j, sum[0]);
+        });
   }
 }
 
@@ -120,6 +157,68 @@ void sum_rows(const SumRows& args, std::int64_t begin, std::int64_t end) {
   if (!args.mask) return sum_masked_rows<false, true>(args, begin, end);
   if (args.d % width == 0) return sum_masked_rows<true, true>(args, begin, end);
   return sum_masked_rows<true, false>(args, begin, end);
+}
+
+// --- Both gradients in one pass over the upstream gradient: each row is a term of its position's sum, and, where its token
+// occurs once in the batch, all of that token's gradient ---
+
+template <bool Masked, bool Even, bool Stream>
+void split_masked_rows(const SplitRows& args, std::int64_t begin, std::int64_t end) {
+  const std::int64_t d = args.d;
+  const Floats factor(args.scale);
+  for (std::int64_t t = begin; t < end; ++t) {
+    float* sums = args.positions + t * d;
+    for_each_stripe(
+        d,
+        [&](std::int64_t j) WENGERT_LAMBDA {
+          Floats sum[side_by_side];
+          tree_sums<side_by_side>(
+              args.batch,
+              [&](std::int64_t b) WENGERT_LAMBDA {
+                const std::int64_t row = b * args.length + t, slot = args.slots[row], e = row * d + j;
+                prefetch(args.rows + e + d, side_by_side * width);  // the next position of this sequence
+                return [&args, factor, e, to = slot < 0 ? nullptr : args.tokens + slot * d + j](int c) WENGERT_LAMBDA {
+                  const Floats x = kept_value<Masked, Even>(args.rows, args.mask, factor, e + c * width, width,
+                                                            [](const float* from) WENGERT_LAMBDA { return load(from); });
+                  if (to) {
+                    if constexpr (Stream)
+                      store_streaming(to + c * width, x);
+                    else
+                      store(to + c * width, x);
+                  }
+                  return x;
+                };
+              },
+              sum);
+          for (int c = 0; c < side_by_side; ++c) store(sums + j + c * width, sum[c]);
+        },
+        [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
+          const std::int64_t count = d - j < width ? d - j : width;
+          Floats sum[1];
+          tree_sums<1>(
+              args.batch,
+              [&](std::int64_t b) WENGERT_LAMBDA {
+                const std::int64_t row = b * args.length + t, slot = args.slots[row], e = row * d + j;
+                return [&args, factor, count, get, put, e, to = slot < 0 ? nullptr : args.tokens + slot * d + j](int) WENGERT_LAMBDA {
+                  const Floats x = kept_value<Masked, Even>(args.rows, args.mask, factor, e, count, get);
+                  if (to) put(to, x);
+                  return x;
+                };
+              },
+              sum);
+          put(sums + j, sum[0]);
+        });
+  }
+  if constexpr (Stream) _mm_sfence();
+}
+
+void split_rows(const SplitRows& args, std::int64_t begin, std::int64_t end) {
+  const bool even = args.d % width == 0;
+  const bool stream = args.stream && even && reinterpret_cast<std::uintptr_t>(args.tokens) % 64 == 0;
+  if (!args.mask)
+    return stream ? split_masked_rows<false, true, true>(args, begin, end) : split_masked_rows<false, true, false>(args, begin, end);
+  if (!even) return split_masked_rows<true, false, false>(args, begin, end);
+  return stream ? split_masked_rows<true, true, true>(args, begin, end) : split_masked_rows<true, true, false>(args, begin, end);
 }
 
 }  // namespace

@@ -18,19 +18,29 @@ class Philox {
 
   // Groups [begin, end) of 128 elements.
   WENGERT_INLINE void draw(std::int64_t begin, std::int64_t end, std::uint8_t* mask) const {
-    constexpr int counters = static_cast<int>(philox_registers * width / 2);
-    for (std::int64_t group = begin; group < end; ++group)
+    std::int64_t group = begin;
+    if constexpr (width == 16)  // enough registers for two at a time, and a round waits for the last
+      for (; group + 2 <= end; group += 2) draw_parts<2>(first(group), mask + 16 * group);
+    for (; group < end; ++group) {
       for (int part = 0; part < 16 / counters; ++part)
-        draw_part(base_ + 16 * static_cast<std::uint64_t>(group) + static_cast<std::uint64_t>(part * counters), mask + 16 * group + part);
+        draw_parts<1>(first(group) + static_cast<std::uint64_t>(part * counters), mask + 16 * group + part);
+    }
   }
 
  private:
-  WENGERT_INLINE void draw_part(std::uint64_t first, std::uint8_t* mask) const {
-    Words c0[philox_registers], c1[philox_registers], c2[philox_registers], c3[philox_registers];
+  static constexpr int counters = static_cast<int>(philox_registers * width / 2);  // of a part: 8 or 16
+
+  WENGERT_INLINE std::uint64_t first(std::int64_t group) const { return base_ + 16 * static_cast<std::uint64_t>(group); }
+
+  template <int Parts>
+  WENGERT_INLINE void draw_parts(std::uint64_t first, std::uint8_t* mask) const {
+    constexpr int registers = Parts * philox_registers;
+    Words c0[registers], c1[registers], c2[registers], c3[registers];
     const Words m0 = words(0xD2511F53U), m1 = words(0xCD9E8D57U);
-    philox_counters(first, c0);
+    for (int part = 0; part < Parts; ++part)
+      philox_counters(first + static_cast<std::uint64_t>(part * counters), c0 + part * philox_registers);
 #pragma GCC unroll 4
-    for (int r = 0; r < philox_registers; ++r) {
+    for (int r = 0; r < registers; ++r) {
       const Words product = multiply(c0[r], m0);
       c0[r] = exclusive_or(upper(c0[r]), keys_[0]);
       c1[r] = low_;
@@ -40,7 +50,7 @@ class Philox {
 #pragma GCC unroll 9
     for (int round = 1; round < 10; ++round) {
 #pragma GCC unroll 4
-      for (int r = 0; r < philox_registers; ++r) {
+      for (int r = 0; r < registers; ++r) {
         const Words product0 = multiply(c0[r], m0), product1 = multiply(c2[r], m1);
         c0[r] = exclusive_or(exclusive_or(upper(product1), c1[r]), keys_[2 * round]);
         c1[r] = product1;
@@ -48,10 +58,14 @@ class Philox {
         c3[r] = product0;
       }
     }
-    store_kept(c0, limit_, mask);
-    store_kept(c1, limit_, mask + 4);
-    store_kept(c2, limit_, mask + 8);
-    store_kept(c3, limit_, mask + 12);
+#pragma GCC unroll 2
+    for (int part = 0; part < Parts; ++part) {
+      const int r = part * philox_registers;
+      store_kept(c0 + r, limit_, mask + 16 * part);
+      store_kept(c1 + r, limit_, mask + 16 * part + 4);
+      store_kept(c2 + r, limit_, mask + 16 * part + 8);
+      store_kept(c3 + r, limit_, mask + 16 * part + 12);
+    }
   }
 
   std::uint64_t base_;
