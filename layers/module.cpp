@@ -188,6 +188,12 @@ LoadResult Module::load_state_dict(const NamedTensors& state, const LoadOptions&
                             listed("wrong", wrong)));
 
   const NoGrad pause;
+  // A dict may hold this module's own tensors under other names: their values are taken before the first is overwritten.
+  for (Copy& copy : copies)
+    if (std::any_of(copies.begin(), copies.end(), [&](const Copy& other) {
+          return other.to != copy.to && &other.to->tensor->storage() == &copy.from.storage();
+        }))
+      copy.from = copy.from.clone();
   for (const Copy& copy : copies)
     if (&copy.from.storage() != &copy.to->tensor->storage()) copy.to->tensor->copy_(copy.from);
   return result;

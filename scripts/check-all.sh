@@ -54,13 +54,35 @@ step_folder() { # as a folder of somebody's project, really built
 step_xtensor() { # the headers of xtensor in the folders that 0.26 put them in
   tests/xtensor_folders.sh c++ "$PWD" "$PWD/build/xtensor_folders" /usr/include/xtensor
 }
+step_examples() { # three seeds against the full figures
+  build release release
+  local seed
+  hold() { # hold PROGRAM CONDITION...
+    local program=$1
+    shift
+    tests/example.sh "build/release/examples/$program" "build/release/figures/$program-$seed" "--seed $seed" "$@"
+  }
+  for seed in 1 2 3; do
+    hold landing "accuracy > 0.97" "c1 > 0.88" "mantel > 0.85" "adj > 0.95" "frozen.accuracy < 0.5" "none.accuracy < 0.05"
+    hold fourier "r2 > 0.998" "waves_r2 > 0.99" "c1 > 0.97" "frozen.r2 < 0.8" "none.r2 < 0.6"
+    hold next_char "none.loss - loss > 0.6" "frozen.loss - loss > 0.1" "norm_near / norm_far < 0.6" "c1 > 0.5"
+  done
+}
+step_emulation() { # processors without AVX and without AVX-512; the bit tests, since emulation is slow
+  build release release
+  local cpu
+  for cpu in Nehalem Haswell; do
+    WENGERT_BACKEND=xsimd qemu-x86_64 -cpu "$cpu" build/release/tests/wengert_tests \
+      --source-file='*stack_test.cpp,*bits_test.cpp,*tape_test.cpp'
+  done
+}
 step_compile_time() { scripts/compile-time.sh --headers; }
 step_bare() { # on a machine that has nothing; needs root and debootstrap
   scripts/bare-machine.sh scripts/demo.sh
   scripts/bare-machine.sh scripts/test.sh
 }
 
-all=(format gcc clang tidy asan tsan shared folder xtensor compile_time)
+all=(format gcc clang tidy asan tsan shared folder xtensor examples emulation compile_time)
 steps=("$@")
 [[ $# -gt 0 ]] || steps=("${all[@]}")
 for step in "${steps[@]}"; do

@@ -30,6 +30,7 @@ if [[ "${1:-}" == --checks ]]; then
     'libclang-rt-dev:/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.tsan-*.a'
     'libomp-dev:/usr/lib/llvm-*/lib/libomp.so'
     shellcheck:shellcheck
+    qemu-user:qemu-x86_64
     git:git
   )
 elif [[ $# -gt 0 ]]; then

@@ -1,5 +1,6 @@
 #!/bin/sh
 # example_output.sh FOLDER WORK: what the examples print, write, and leave alone.
+# shellcheck disable=SC2086  # $tables is several words
 set -eu
 programs=$1 work=$2
 rm -rf "$work"

@@ -154,12 +154,12 @@ struct OddKernels : reference::Kernels<T> {
   }
   void softmax(const Tensor& x, bool log, Tensor& out) override { Base::softmax(in(x), log, Out(out)); }
   void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
-                     Tensor& log_sum) override {
-    Base::cross_entropy(in(logits), in(labels), ignore, Out(losses), Out(log_sum));
+                     Tensor& norms) override {
+    Base::cross_entropy(in(logits), in(labels), ignore, Out(losses), Out(norms));
   }
   void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
-                              const Tensor& log_sum, Tensor& out) override {
-    Base::cross_entropy_backward(in(grad), in(logits), in(labels), ignore, in(log_sum), Out(out));
+                              const Tensor& norms, Tensor& out) override {
+    Base::cross_entropy_backward(in(grad), in(logits), in(labels), ignore, in(norms), Out(out));
   }
   void sum_squares(const Tensor& x, Tensor& out) override { Base::sum_squares(in(x), Out(out)); }
   void sgd_step(const SgdStep& step, const Gradient& grad, Tensor& param, Tensor& momentum) override {

@@ -42,40 +42,39 @@ void Kernels<T>::softmax(const Tensor& x, bool log, Tensor& out) {
 
 template <class T>
 void Kernels<T>::cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
-                               Tensor& log_sum) {
+                               Tensor& norms) {
   const std::int64_t rows = logits.size(0), n = logits.size(1);
   const T* row = read<T>(logits);
   const auto* label = read<std::int64_t>(labels);
   T* loss = write<T>(losses);
-  T* log_sums = write<T>(log_sum);
-  for (std::int64_t r = 0; r < rows; ++r, row += n) {
+  T* norm = write<T>(norms);
+  for (std::int64_t r = 0; r < rows; ++r, row += n, norm += 2) {
     if (label[r] == ignore) {
-      loss[r] = log_sums[r] = T(0);
+      loss[r] = norm[0] = norm[1] = T(0);
       continue;
     }
-    const T shift = largest(row, n);
-    const T sum = bits::tree_sum<T>(n, [&](std::int64_t c) { return std::exp(row[c] - shift); });
-    loss[r] = std::log(sum) - (row[label[r]] - shift);  // before the shift is added back: no digits are lost to it
-    log_sums[r] = std::log(sum) + shift;
+    norm[0] = largest(row, n);
+    norm[1] = std::log(bits::tree_sum<T>(n, [&](std::int64_t c) { return std::exp(row[c] - norm[0]); }));
+    loss[r] = norm[1] - (row[label[r]] - norm[0]);
   }
 }
 
 template <class T>
 void Kernels<T>::cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels,
-                                        std::int64_t ignore, const Tensor& log_sum, Tensor& out) {
+                                        std::int64_t ignore, const Tensor& norms, Tensor& out) {
   const std::int64_t rows = logits.size(0), n = logits.size(1);
   const T* upstream = read<T>(grad);
   const T* row = read<T>(logits);
   const auto* label = read<std::int64_t>(labels);
-  const T* log_sums = read<T>(log_sum);
+  const T* norm = read<T>(norms);
   T* to = write<T>(out);
-  for (std::int64_t r = 0; r < rows; ++r, row += n, to += n) {
+  for (std::int64_t r = 0; r < rows; ++r, row += n, to += n, norm += 2) {
     if (label[r] == ignore) {
       std::fill_n(to, n, T(0));
       continue;
     }
     for (std::int64_t c = 0; c < n; ++c)
-      to[c] = (std::exp(row[c] - log_sums[r]) - (c == label[r] ? T(1) : T(0))) * upstream[r];
+      to[c] = (std::exp((row[c] - norm[0]) - norm[1]) - (c == label[r] ? T(1) : T(0))) * upstream[r];
   }
 }
 

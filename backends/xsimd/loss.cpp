@@ -21,23 +21,28 @@ void Kernels::softmax(const Tensor& x, bool log, Tensor& out) {
   });
 }
 
-void Kernels::cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses, Tensor& log_sum) {
+void Kernels::cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses, Tensor& norms) {
   const std::int64_t rows = logits.size(0), n = logits.size(1);
   const auto* in = read<float>(logits);
   const auto* label = read<std::int64_t>(labels);
-  auto *loss = write<float>(losses), *sum = write<float>(log_sum);
+  auto *loss = write<float>(losses), *norm = write<float>(norms);
   parallel(rows, 16, logits.numel() * bytes_of_exp, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      sum[i] = n == 0 ? 0.0F : table.log_sum_exp(in + i * n, n);
-      loss[i] = label[i] == ignore ? 0.0F : sum[i] - in[i * n + label[i]];
+      float* const two = norm + 2 * i;
+      if (label[i] == ignore) {
+        loss[i] = two[0] = two[1] = 0.0F;
+        continue;
+      }
+      table.log_sum_exp(in + i * n, n, two);
+      loss[i] = two[1] - (in[i * n + label[i]] - two[0]);
     }
   });
 }
 
 void Kernels::cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
-                                     const Tensor& log_sum, Tensor& out) {
+                                     const Tensor& norms, Tensor& out) {
   const std::int64_t rows = logits.size(0), n = logits.size(1);
-  const auto *upstream = read<float>(grad), *in = read<float>(logits), *sum = read<float>(log_sum);
+  const auto *upstream = read<float>(grad), *in = read<float>(logits), *norm = read<float>(norms);
   const auto* label = read<std::int64_t>(labels);
   auto* to = write<float>(out);
   parallel(rows, 1, logits.numel() * bytes_of_exp, [&](std::int64_t begin, std::int64_t end) {
@@ -47,7 +52,7 @@ void Kernels::cross_entropy_backward(const Tensor& grad, const Tensor& logits, c
         for (std::int64_t j = 0; j < n; ++j) row[j] = 0.0F;
         continue;
       }
-      table.softmax_grad_row(in + i * n, sum[i], upstream[i], row, n);
+      table.softmax_grad_row(in + i * n, norm + 2 * i, upstream[i], row, n);
       row[label[i]] -= upstream[i];
     }
   });

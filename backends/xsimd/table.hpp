@@ -100,9 +100,10 @@ struct Table {
 
   // Rows of length n.
   void (*softmax_row)(const float* x, bool log, float* out, std::int64_t n);
-  float (*log_sum_exp)(const float* x, std::int64_t n);
-  // out = exp(x - log_sum) * grad
-  void (*softmax_grad_row)(const float* x, float log_sum, float grad, float* out, std::int64_t n);
+  // norm: the maximum, and the logarithm of the sum of exp(x - maximum).
+  void (*log_sum_exp)(const float* x, std::int64_t n, float* norm);
+  // out = exp((x - norm[0]) - norm[1]) * grad
+  void (*softmax_grad_row)(const float* x, const float* norm, float grad, float* out, std::int64_t n);
 
   // Rows [begin, end) of c, where begin is a multiple of tile_rows. packed_b holds what pack_b has made of all of b: k times
   // the columns, rounded up to whole panels; packed_a is room for packed_a_floats.

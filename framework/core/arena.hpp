@@ -1,6 +1,7 @@
 #pragma once
 // Memory for the nodes of one tape: handed out front to back, taken back all at once, kept for the next tape.
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -10,19 +11,18 @@ namespace wengert::detail {
 class Arena {
  public:
   void* allocate(std::size_t bytes, std::size_t alignment) {
-    std::size_t start = (used_ + alignment - 1) / alignment * alignment;
-    if (current_ == chunks_.size() || start + bytes > chunks_[current_].bytes) {
-      next_chunk(bytes + alignment);
-      const auto address = reinterpret_cast<std::size_t>(chunks_[current_].memory.get());
-      start = (address + alignment - 1) / alignment * alignment - address;
-    }
+    if (current_ == chunks_.size() || aligned(alignment) + bytes > chunks_[current_].bytes) next_chunk(bytes + alignment);
+    const std::size_t start = aligned(alignment);
     used_ = start + bytes;
     return chunks_[current_].memory.get() + start;
   }
 
-  // Everything handed out is void. Chunks beyond those this tape used go back to the system.
+  // Everything handed out is void. What this tape used is kept for the next, and so are chunks that earlier ones needed, up
+  // to a bound.
   void reset() {
-    if (current_ < chunks_.size()) chunks_.resize(current_ + 1);
+    std::size_t kept = 0, total = 0;
+    while (kept < chunks_.size() && (kept <= current_ || total + chunks_[kept].bytes <= keep_unused)) total += chunks_[kept++].bytes;
+    chunks_.resize(kept);
     current_ = 0;
     used_ = 0;
   }
@@ -34,6 +34,13 @@ class Arena {
   };
   static constexpr std::size_t first_bytes = std::size_t{64} << 10;
   static constexpr std::size_t largest_bytes = std::size_t{4} << 20;
+  static constexpr std::size_t keep_unused = std::size_t{64} << 20;
+
+  // The first offset from `used_` on whose address is a multiple of `alignment`.
+  std::size_t aligned(std::size_t alignment) const {
+    const auto base = reinterpret_cast<std::size_t>(chunks_[current_].memory.get());
+    return (base + used_ + alignment - 1) / alignment * alignment - base;
+  }
 
   void next_chunk(std::size_t needed) {
     if (current_ < chunks_.size()) ++current_;

@@ -47,8 +47,9 @@ Entry* find(std::string_view name) {
 }  // namespace
 
 void register_backend(std::string_view name, BackendFactory factory) {
-  if (find(name)) throw BackendError(fmt::format("register_backend: the name '{}' is taken", name));
   const std::lock_guard lock(registry().mutex);
+  for (const Entry& taken : registry().entries)
+    if (taken.name == name) throw BackendError(fmt::format("register_backend: the name '{}' is taken", name));
   Entry& entry = registry().entries.emplace_back();
   entry.name = name;
   entry.factory = factory;

@@ -27,19 +27,22 @@ double weighted(const Tensor& out, const Tensor& upstream) {
   return total;
 }
 
-// Leaves the gradients of the inputs as they were, whatever happens.
-class KeepGradients {
+// Leaves the values and gradients of the inputs as they were, whatever happens.
+class KeepInputs {
  public:
-  explicit KeepGradients(std::vector<Tensor>& inputs) : inputs_(inputs) {
-    for (Tensor& input : inputs) {
+  explicit KeepInputs(std::vector<Tensor>& inputs) : inputs_(inputs) {
+    for (const Tensor& input : inputs) {
       kept_.push_back(input.gradient());
-      input.zero_grad();
+      values_.push_back(input.detach().clone());
     }
+    for (Tensor& input : inputs) input.zero_grad();
   }
-  KeepGradients(const KeepGradients&) = delete;
-  KeepGradients& operator=(const KeepGradients&) = delete;
-  ~KeepGradients() {
-    for (std::size_t i = 0; i < kept_.size(); ++i) {
+  KeepInputs(const KeepInputs&) = delete;
+  KeepInputs& operator=(const KeepInputs&) = delete;
+  ~KeepInputs() {
+    const NoGrad pause;
+    for (std::size_t i = kept_.size(); i-- > 0;) {
+      inputs_[i].copy_(values_[i]);
       inputs_[i].zero_grad();
       if (kept_[i].defined()) inputs_[i].set_gradient(std::move(kept_[i]));
     }
@@ -48,6 +51,7 @@ class KeepGradients {
  private:
   std::vector<Tensor>& inputs_;
   std::vector<Gradient> kept_;
+  std::vector<Tensor> values_;
 };
 
 }  // namespace
@@ -57,12 +61,13 @@ GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
   for (const Tensor& input : inputs)
     if (input.requires_grad() && input.dtype() != DType::float64)
       throw DTypeError(fmt::format("gradcheck: an input is {}; finite differences need float64", name_of(input.dtype())));
-  const KeepGradients keep(inputs);
+  const KeepInputs keep(inputs);
 
   Generator generator(options.seed);
   Tensor upstream;
   std::vector<std::vector<double>> analytic;
   {
+    const EnableGrad resume;
     Tape tape;
     const Tensor out = f(inputs);
     upstream = randn(out.shape(), DType::float64, generator).to(out.backend());
@@ -88,7 +93,7 @@ GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
       const double below = weighted(f(inputs), upstream);
       set_element(input, values, e, value);
       const double numeric = (above - below) / (2.0 * options.step), gap = std::abs(analytic[i][e] - numeric);
-      result.worst = std::max(result.worst, gap);
+      result.worst = std::isnan(gap) ? gap : std::max(result.worst, gap);
       if (gap <= options.absolute + options.relative * std::abs(numeric)) continue;  // false for NaN
       if (result.ok)
         result.message = fmt::format("gradcheck: input {} of shape {}, element {}: the tape says {}, finite differences {}", i,

@@ -27,7 +27,7 @@ class Printer {
     visit([&](std::int64_t i) { width_ = std::max(width_, element(i).size()); });
   }
 
-  std::string str() { return axis(0, 0); }
+  std::string str() { return shape_.numel() == 0 ? "[]" : axis(0, 0); }
 
  private:
   static bool wants_exponent(double value) {

@@ -118,6 +118,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, Generato
   if (low >= high) throw ValueError(fmt::format("randint: [{}, {}) holds no integer", low, high));
   __extension__ using Wide = unsigned __int128;
   const auto range = static_cast<Wide>(static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low));
+  Tensor out = empty(shape, DType::int64);  // first, for its checks of the size
   const auto count = static_cast<std::uint64_t>(shape.numel());
   const RandomState state = generator.reserve((count + 1) / 2);
   std::vector<std::int64_t> values(count);
@@ -128,7 +129,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, Generato
     // The upper half of a 128-bit product: as even as 64 bits allow.
     values[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + static_cast<std::uint64_t>((word * range) >> 64));
   }
-  return tensor(values, shape);
+  return out.copy_(tensor(values, shape));
 }
 
 Tensor& normal_(Tensor& tensor, double mean, double std, Generator& generator) {

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "arena.hpp"
 #include "tensor_impl.hpp"
@@ -47,19 +49,25 @@ struct Node {
   BackwardThunk backward = nullptr;
   DestroyThunk destroy = nullptr;
 
+  // Lets go of what only a backward needs.
   void release() {
     if (closure) destroy(closure);
     closure = nullptr;
     for (SavedValue& value : saved) value.~SavedValue();
     saved = {};
+    for (Input& input : inputs) input.leaf = {};
   }
 };
 
+struct ThreadState;
+
 struct TapeState {
   std::uint64_t serial = 0;
+  ThreadState* thread = nullptr;  // that made it
   TapeState* outer = nullptr;
   Arena arena;
   Node* last = nullptr;
+  Node* earliest = nullptr;  // that the present backward pass reaches
   std::int64_t size = 0;
   TensorImpl* pending = nullptr;  // leaves that the running backward has reached
 
@@ -67,8 +75,15 @@ struct TapeState {
   void check_reachable(Node* root);
   void run(Node* root, bool keep_graph);
   void give_leaf(const Tensor& leaf, Gradient gradient);
-  void commit(bool success);
+  void commit();
+  void drop_pending() noexcept;
   void clear();
+};
+
+// What is thread-local: the stack of tapes and the stack of recording modes.
+struct ThreadState {
+  TapeState* tape = nullptr;
+  ModeGuard* mode = nullptr;
 };
 
 namespace {
@@ -77,17 +92,22 @@ std::atomic<std::int64_t> nodes_alive{0};
 std::atomic<std::uint64_t> next_serial{1};
 std::atomic<std::uint64_t> next_pass{1};
 
-// What is thread-local: the stack of tapes, the stack of recording modes, and tape states to reuse.
-struct ThreadState {
-  TapeState* tape = nullptr;
-  ModeGuard* mode = nullptr;
-};
 thread_local ThreadState thread;
+thread_local std::vector<std::unique_ptr<TapeState>> spares;
 
-struct Spares {
-  std::unique_ptr<TapeState> state;  // one is enough: tapes follow one another far more often than they nest
-};
-thread_local Spares spares;
+template <class T>
+std::span<T> make(Arena& arena, std::size_t count) {
+  auto* first = static_cast<T*>(arena.allocate(sizeof(T) * count, alignof(T)));
+  for (std::size_t i = 0; i < count; ++i) new (first + i) T;
+  return {first, count};
+}
+
+// A gradient where `backend` can use it.
+Gradient on(Gradient gradient, Backend& backend) {
+  if (gradient.is_dense()) return gradient.tensor().to(backend);
+  const RowGrad& rows = gradient.rows();
+  return RowGrad{rows.ids.to(backend), rows.rows.to(backend), rows.num_rows};
+}
 
 }  // namespace
 
@@ -95,7 +115,6 @@ void TapeState::clear() {
   nodes_alive -= size;
   for (Node* node = last; node; node = node->previous) {
     node->release();
-    for (Input& input : node->inputs) input.~Input();
     node->grad = {};
   }
   last = nullptr;
@@ -103,30 +122,41 @@ void TapeState::clear() {
   arena.reset();
 }
 
-// Everything that can go wrong is found here, before the first gradient changes.
+// Everything that can go wrong is found here, before the first gradient changes. Ends at the earliest node that is reached,
+// so that many short passes over one long tape take time that follows their own length.
 void TapeState::check_reachable(Node* root) {
   const std::uint64_t pass = next_pass++;
-  root->reached = pass;
-  for (Node* node = root; node; node = node->previous) {
+  std::int64_t waiting = 0;  // nodes that are reached and not yet visited
+  const auto reach = [&](Node* node) {
+    if (node->reached == pass) return;
+    node->reached = pass;
+    ++waiting;
+  };
+  reach(root);
+  for (Node* node = root; waiting > 0; node = node->previous) {
     if (node->reached != pass) continue;
+    --waiting;
     if (node->consumed)
-      throw TapeError(fmt::format("backward: {} was consumed by an earlier backward; pass keep_graph = true to the first one", node->op));
+      throw TapeError(fmt::format(
+          "backward: {} was consumed by an earlier backward; pass keep_graph = true to the first one", node->op));
     for (std::size_t i = 0; i < node->saved.size(); ++i) {
       const SavedValue& saved = node->saved[i];
       if (!saved.value.defined() || saved.value.storage().version() == saved.version) continue;
       const std::string name = saved.original.defined() ? saved.original.name() : std::string();
-      throw TapeError(fmt::format("backward: {} saved {} (shape {}) at version {}, but it was changed since and is at version {}", node->op,
-                                  name.empty() ? fmt::format("value {}", i) : fmt::format("'{}'", name), saved.value.shape().str(),
-                                  saved.version, saved.value.storage().version()));
+      throw TapeError(fmt::format(
+          "backward: {} saved {} (shape {}) at version {}, but it was changed since and is at version {}", node->op,
+          name.empty() ? fmt::format("value {}", i) : fmt::format("'{}'", name), saved.value.shape().str(), saved.version,
+          saved.value.storage().version()));
     }
     for (const Input& input : node->inputs)
-      if (input.node) input.node->reached = pass;
+      if (input.node) reach(input.node);
+    earliest = node;
   }
 }
 
 void TapeState::run(Node* root, bool keep_graph) {
   const std::uint64_t pass = root->reached;
-  for (Node* node = root; node; node = node->previous) {
+  for (Node* node = root; node != earliest->previous; node = node->previous) {
     if (node->reached != pass) continue;
     if (const Tensor grad = std::move(node->grad); grad.defined()) {
       Saved saved;
@@ -144,31 +174,36 @@ void TapeState::run(Node* root, bool keep_graph) {
 void TapeState::give_leaf(const Tensor& leaf, Gradient gradient) {
   TensorImpl& impl = TensorAccess::impl(leaf);
   Leaf& state = impl.leaf_state();
-  if (!state.pending.defined()) {
-    retain(&impl);  // until commit
+  TapeState* none = nullptr;
+  if (state.tape.compare_exchange_strong(none, this)) {
+    retain(&impl);  // until the pass ends
     state.next_pending = std::exchange(pending, &impl);
+  } else if (none != this) {
+    throw TapeError(fmt::format("backward: a backward pass of another thread is adding to {}; let them run one after the other",
+                                state.name.empty() ? "this leaf" : fmt::format("'{}'", state.name)));
   }
-  state.pending.add(std::move(gradient));
+  state.pending.add(on(std::move(gradient), leaf.backend()));  // the leaf may have moved since it was recorded
 }
 
-// Moves what the pass has found into the leaves, or throws it away.
-void TapeState::commit(bool success) {
-  while (pending) {
-    const Tensor leaf = TensorAccess::handle(pending);
-    release(pending);
-    Leaf& state = TensorAccess::impl(leaf).leaf_state();
+// Adds what the pass has found to the leaves: all of it, or on an exception nothing.
+void TapeState::commit() {
+  for (TensorImpl* impl = pending; impl; impl = impl->leaf->next_pending) {
+    Leaf& state = *impl->leaf;
+    Gradient total = state.gradient;  // a second handle, so that nothing is added in place
+    total.add(std::move(state.pending));
+    total.own();
+    state.pending = std::move(total);
+  }
+  for (TensorImpl* impl = pending; impl; impl = impl->leaf->next_pending) impl->leaf->gradient = std::move(impl->leaf->pending);
+}
+
+void TapeState::drop_pending() noexcept {
+  while (TensorImpl* impl = pending) {
+    Leaf& state = *impl->leaf;
     pending = std::exchange(state.next_pending, nullptr);
-    Gradient gradient = std::exchange(state.pending, {});
-    if (!success) continue;
-    if (gradient.is_rows()) {
-      RowGrad& rows = gradient.rows();
-      rows.ids = rows.ids.to(leaf.backend());  // the leaf may have moved since it was recorded
-      rows.rows = rows.rows.to(leaf.backend());
-    } else {
-      gradient.tensor() = gradient.tensor().to(leaf.backend());
-    }
-    state.gradient.add(std::move(gradient));
-    state.gradient.own();
+    state.pending = {};
+    state.tape = nullptr;
+    release(impl);
   }
 }
 
@@ -193,20 +228,23 @@ void TapeState::backward(const Tensor& loss, const BackwardOptions& options) {
   if (root) check_reachable(root);
 
   const NoGrad pause;
-  if (!seed.defined()) seed = ones(loss.shape(), loss);
-  try {
-    if (root) {
-      root->grad = seed.detach();
-      run(root, options.keep_graph);
-    } else {
-      give_leaf(loss, seed.detach());
+  struct End {  // of the pass, however it ends
+    TapeState& tape;
+    Node* root;
+    ~End() {
+      tape.drop_pending();
+      if (!root) return;
+      for (Node* node = root; node != tape.earliest->previous; node = node->previous) node->grad = {};
     }
-  } catch (...) {
-    for (Node* node = root; node; node = node->previous) node->grad = {};
-    commit(false);
-    throw;
+  } end{*this, root};
+  if (!seed.defined()) seed = ones(loss.shape(), loss);
+  if (root) {
+    root->grad = seed.detach();
+    run(root, options.keep_graph);
+  } else {
+    give_leaf(loss, seed.detach());
   }
-  commit(true);
+  commit();
 }
 
 void* append(const char* op, const Tensor& out, std::span<const Tensor> inputs, const Saved& saved, std::size_t closure_bytes,
@@ -221,24 +259,27 @@ void* append(const char* op, const Tensor& out, std::span<const Tensor> inputs, 
   node->backward = backward;
   node->destroy = destroy;
   void* closure = arena.allocate(closure_bytes, closure_alignment);
-
-  node->inputs = {static_cast<Input*>(arena.allocate(sizeof(Input) * inputs.size(), alignof(Input))), inputs.size()};
-  node->saved = {static_cast<SavedValue*>(arena.allocate(sizeof(SavedValue) * saved.size(), alignof(SavedValue))), saved.size()};
+  node->inputs = make<Input>(arena, inputs.size());
+  node->saved = make<SavedValue>(arena, saved.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    auto* input = new (&node->inputs[i]) Input;
     const TensorImpl* impl = TensorAccess::pointer(inputs[i]);
     if (!impl) continue;
     if (impl->tape == tape.serial)
-      input->node = impl->node;
+      node->inputs[i].node = impl->node;
     else if (impl->requires_grad)
-      input->leaf = inputs[i];
+      node->inputs[i].leaf = inputs[i];
   }
-  for (std::size_t i = 0; i < saved.size(); ++i) {
-    auto* value = new (&node->saved[i]) SavedValue;
-    if (!saved[i].defined()) continue;
-    value->value = saved[i].detach();
-    if (TensorAccess::impl(saved[i]).leaf) value->original = saved[i];
-    value->version = saved[i].storage().version();
+  try {
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      SavedValue& value = node->saved[i];
+      if (!saved[i].defined()) continue;
+      value.value = saved[i].detach();
+      if (TensorAccess::impl(saved[i]).leaf) value.original = saved[i];
+      value.version = saved[i].storage().version();
+    }
+  } catch (...) {
+    node->release();
+    throw;
   }
   // From here on nothing throws: the node becomes part of the tape, and so does the output.
   node->closure = closure;
@@ -262,15 +303,22 @@ bool detail::recorded_now(const TensorImpl& impl) {
 using detail::thread;
 
 Tape::Tape() {
-  if (detail::spares.state)
-    state_ = detail::spares.state.release();
-  else
+  if (detail::spares.empty()) {
     state_ = new detail::TapeState;
+  } else {
+    state_ = detail::spares.back().release();
+    detail::spares.pop_back();
+  }
+  state_->thread = &thread;
   state_->serial = detail::next_serial++;
   state_->outer = std::exchange(thread.tape, state_);
 }
 
 Tape::~Tape() {
+  if (state_->thread != &thread) {
+    std::fputs("wengert: a Tape must end on the thread that made it\n", stderr);
+    std::abort();
+  }
   // Tapes normally end in reverse order; unlinking from anywhere costs nothing and keeps the others alive.
   for (detail::TapeState** link = &thread.tape; *link; link = &(*link)->outer) {
     if (*link != state_) continue;
@@ -278,7 +326,7 @@ Tape::~Tape() {
     break;
   }
   state_->clear();
-  detail::spares.state.reset(state_);
+  detail::spares.emplace_back(state_);
 }
 
 void Tape::backward(const Tensor& loss, const BackwardOptions& options) { state_->backward(loss, options); }
@@ -345,12 +393,15 @@ void BackwardStep::give(std::size_t i, Gradient gradient) {
   const Shape& shape = input.node ? input.node->shape : input.leaf.shape();
   const DType dtype = input.node ? input.node->dtype : input.leaf.dtype();
   if (!(gradient.shape() == shape) || gradient.values().dtype() != dtype)
-    throw TapeError(fmt::format("backward: {} gave operand {} of shape {} ({}) a gradient of shape {} ({})", node_.op, i, shape.str(), name_of(dtype),
-                                gradient.shape().str(), name_of(gradient.values().dtype())));
+    throw TapeError(fmt::format("backward: {} gave operand {} of shape {} ({}) a gradient of shape {} ({})", node_.op, i,
+                                shape.str(), name_of(dtype), gradient.shape().str(), name_of(gradient.values().dtype())));
   if (!input.node) {
     tape_.give_leaf(input.leaf, std::move(gradient));
     return;
   }
+  if (&gradient.values().backend() != input.node->backend)
+    throw TapeError(fmt::format("backward: {} gave operand {}, which is on {}, a gradient on {}", node_.op, i, input.node->backend->name(),
+                                gradient.values().backend().name()));
   Gradient sum(std::move(input.node->grad));
   sum.add(std::move(gradient));
   input.node->grad = sum.dense();

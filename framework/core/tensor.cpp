@@ -258,6 +258,7 @@ void Tensor::set_gradient(Gradient gradient) {
       throw DTypeError(fmt::format("set_gradient: a {} gradient for a {} tensor", name_of(values.dtype()), name_of(impl.dtype)));
     if (&values.backend() != impl.backend)
       throw BackendError(fmt::format("set_gradient: a gradient on {} for a tensor on {}", values.backend().name(), impl.backend->name()));
+    if (gradient.is_rows()) gradient.rows().check("set_gradient");
     gradient.own();
   }
   impl.leaf_state().gradient = std::move(gradient);
@@ -288,6 +289,13 @@ void require_unrecorded(const char* op, const Tensor& tensor) {
                                 TensorAccess::impl(tensor).requires_grad ? "a leaf that requires grad" : "a recorded value"));
 }
 
+// In-place operations are not recorded: a gradient that should flow through one would be lost.
+void require_constant(const char* op, const Tensor& operand) {
+  if (recording() && operand.requires_grad())
+    throw TapeError(fmt::format("{}: the operand requires grad, and in-place operations are not recorded; use an operation that "
+                                "returns a new tensor, or detach() the operand", op));
+}
+
 }  // namespace
 
 Tensor& Tensor::fill_(double value) {
@@ -298,6 +306,7 @@ Tensor& Tensor::fill_(double value) {
 
 Tensor& Tensor::copy_(const Tensor& from) {
   require_unrecorded("copy_", *this);
+  require_constant("copy_", from);
   if (!(from.shape() == shape()))
     throw ShapeError(fmt::format("copy_: from shape {} to shape {}", from.shape().str(), shape().str()));
   copy_values(from.detach().to(backend()), *this);
@@ -306,6 +315,7 @@ Tensor& Tensor::copy_(const Tensor& from) {
 
 Tensor& Tensor::add_(const Tensor& other, double scale) {
   require_unrecorded("add_", *this);
+  require_constant("add_", other);
   if (&other.backend() != &backend())
     throw BackendError(fmt::format("add_: operands on backends {} and {}; move one with to()", backend().name(), other.backend().name()));
   if (other.dtype() != dtype() || !is_floating(dtype()))
@@ -332,6 +342,7 @@ Tensor& Tensor::mul_(double factor) {
 Tensor& Tensor::move_to_(Backend& backend) {
   TensorImpl& impl = TensorAccess::impl(*this);
   if (impl.backend == &backend) return *this;
+  if (detail::recorded_now(impl)) throw TapeError("move_to_: a value that a tape has recorded stays where it is; to() gives a moved one");
   auto moved = [&backend](const Tensor& tensor) { return tensor.defined() ? tensor.detach().to(backend) : Tensor(); };
   Gradient gradient;
   if (impl.leaf && impl.leaf->gradient.is_dense()) gradient = moved(impl.leaf->gradient.tensor());
@@ -367,8 +378,9 @@ Tensor ones(const Shape& shape, DType dtype, Backend& backend) { return full(sha
 Tensor ones(const Shape& shape, const Tensor& like) { return full(shape, 1.0, like); }
 
 Tensor arange(std::int64_t start, std::int64_t stop, DType dtype, Backend& backend) {
-  if (stop < start) throw ValueError(fmt::format("arange: from {} to {}; the end must not come before the start", start, stop));
-  Tensor out = empty({stop - start}, DType::int64, backend);
+  std::int64_t count = 0;
+  if (stop < start || __builtin_sub_overflow(stop, start, &count)) throw ValueError(fmt::format("arange: from {} to {}; the end must not come before the start", start, stop));
+  Tensor out = empty({count}, DType::int64, backend);
   out.kernels().iota(out, start);
   return out.to(dtype);
 }

@@ -1,6 +1,7 @@
 #pragma once
 // What a Tensor handle points to. Private to the core and to tests.
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -11,12 +12,14 @@
 namespace wengert::detail {
 
 struct Node;
+struct TapeState;
 
 // What only leaves and named tensors have.
 struct Leaf {
   std::string name;
   Gradient gradient;
-  Gradient pending;                     // of the backward pass that is running
+  std::atomic<TapeState*> tape{nullptr};  // whose backward pass is adding to `pending`; one at a time
+  Gradient pending;                     // of that pass
   TensorImpl* next_pending = nullptr;   // list of the leaves that this pass has reached
 };
 

@@ -97,7 +97,13 @@ void Optimizer::step() {
 
 void Optimizer::set_lr(double lr, std::size_t group) {
   require("lr", lr, 0.0, HUGE_VAL);
-  groups_.at(group).lr = lr;
+  group_at(group);
+  groups_[group].lr = lr;
+}
+
+const Optimizer::Group& Optimizer::group_at(std::size_t group) const {
+  if (group >= groups_.size()) throw IndexError(fmt::format("{}: there is no group {}, only {}", kind_, group, groups_.size()));
+  return groups_[group];
 }
 
 NamedTensors Optimizer::named_parameters() const {

@@ -72,7 +72,22 @@ struct ColumnSums {
   WENGERT_INLINE void carry(Floats* sum, std::int64_t complete_before) {
     int level = 0;
     for (; complete_before % 2 == 1; complete_before /= 2, ++level) add(levels[level], sum, sum);
+#pragma GCC unroll 8
     for (int c = 0; c < Count; ++c) levels[level][c] = sum[c];
+  }
+  // What remains after `complete` blocks of 32, joined with the short block in `total` if there is one.
+  WENGERT_INLINE void finish(std::int64_t complete, bool some, Floats* total) const {
+    int level = 0;
+    for (std::int64_t left = complete; left != 0; left /= 2, ++level) {
+      if (left % 2 == 0) continue;
+      if (some) {
+        add(levels[level], total, total);
+      } else {
+#pragma GCC unroll 8
+        for (int c = 0; c < Count; ++c) total[c] = levels[level][c];
+      }
+      some = true;
+    }
   }
   WENGERT_INLINE static void add(const Floats* a, const Floats* b, Floats* out) {
 #pragma GCC unroll 8
@@ -80,48 +95,48 @@ struct ColumnSums {
   }
 };
 
-// sum[c] = sum of term(i)(c) over i < n, n > 0, for Count registers side by side: term(i) finds the i-th row, once.
-template <int Count, class Term>
-WENGERT_INLINE void block_sums(std::int64_t begin, std::int64_t end, Term term, Floats* sum) {
-  const auto first = term(begin);
-#pragma GCC unroll 8
-  for (int c = 0; c < Count; ++c) sum[c] = first(c);
+// Sums of Count registers side by side over rows begin <= i < end, of which there is one at least; row(i, x) fetches one.
+template <int Count, class Row>
+WENGERT_INLINE void sum_block(std::int64_t begin, std::int64_t end, Row row, Floats* total) {
+  Floats sum[Count];  // in registers: nobody takes its address
+  row(begin, sum);
   for (std::int64_t i = begin + 1; i < end; ++i) {
-    const auto row = term(i);
+    Floats x[Count];
+    row(i, x);
 #pragma GCC unroll 8
-    for (int c = 0; c < Count; ++c) sum[c] = sum[c] + row(c);
+    for (int c = 0; c < Count; ++c) sum[c] = sum[c] + x[c];
   }
+#pragma GCC unroll 8
+  for (int c = 0; c < Count; ++c) total[c] = sum[c];
 }
-template <int Count, class Term>
-WENGERT_INLINE void tree_sums(std::int64_t n, Term term, Floats* total) {
-  if (n <= 32) return block_sums<Count>(0, n, term, total);
+// The same over n > 0 rows by the fixed tree.
+template <int Count, class Row>
+WENGERT_INLINE void tree_sums(std::int64_t n, Row row, Floats* total) {
+  if (n <= 32) return sum_block<Count>(0, n, row, total);
   ColumnSums<Count> sums;
   const std::int64_t complete = n / 32;
   for (std::int64_t block = 0; block < complete; ++block) {
-    block_sums<Count>(32 * block, 32 * block + 32, term, total);
+    sum_block<Count>(32 * block, 32 * block + 32, row, total);
     sums.carry(total, block);
   }
-  bool some = n % 32 != 0;
-  if (some) block_sums<Count>(32 * complete, n, term, total);
-  int level = 0;
-  for (std::int64_t left = complete; left != 0; left /= 2, ++level) {
-    if (left % 2 == 0) continue;
-    if (some)
-      ColumnSums<Count>::add(sums.levels[level], total, total);
-    else
-      for (int c = 0; c < Count; ++c) total[c] = sums.levels[level][c];
-    some = true;
-  }
+  if (n % 32 != 0) sum_block<Count>(32 * complete, n, row, total);
+  sums.finish(complete, n % 32 != 0, total);
 }
 
-constexpr int side_by_side = 8;  // registers: long enough runs of memory for the hardware to read ahead
-
-// Calls wide(j) for every side_by_side registers of n floats, then narrow(j, load, store) for each that is left.
+// Calls wide(j, count) for stripes of 8 and then 4 registers of n floats, long enough runs of memory for the hardware to read
+// ahead, and narrow(j, load, store) for each register that is left. count.value is the 8 or the 4.
 template <class Wide, class Narrow>
 WENGERT_INLINE void for_each_stripe(std::int64_t n, Wide wide, Narrow narrow) {
   std::int64_t j = 0;
-  for (; j + side_by_side * width <= n; j += side_by_side * width) wide(j);
+  for (; j + 8 * width <= n; j += 8 * width) wide(j, std::integral_constant<int, 8>());
+  for (; j + 4 * width <= n; j += 4 * width) wide(j, std::integral_constant<int, 4>());
   for_each_register(n - j, [&](std::int64_t i, auto get, auto put) WENGERT_LAMBDA { narrow(j + i, get, put); });
+}
+
+template <int Count>
+WENGERT_INLINE void store_stripe(float* out, const Floats* x) {
+#pragma GCC unroll 8
+  for (int c = 0; c < Count; ++c) store(out + c * width, x[c]);
 }
 
 void sum_columns(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end, float* out) {
@@ -131,23 +146,22 @@ void sum_columns(const float* x, std::int64_t n, std::int64_t inner, std::int64_
   }
   for_each_stripe(
       end - begin,
-      [&](std::int64_t j) WENGERT_LAMBDA {
+      [&](std::int64_t j, auto count) WENGERT_LAMBDA {
         const float* column = x + begin + j;
-        Floats sum[side_by_side];
-        tree_sums<side_by_side>(
+        Floats sum[count.value];
+        tree_sums<count.value>(
             n,
-            [&](std::int64_t i) WENGERT_LAMBDA {
-              return [row = column + i * inner](int c) WENGERT_LAMBDA { return load(row + c * width); };
+            [column, inner](std::int64_t i, Floats* row) WENGERT_LAMBDA {
+#pragma GCC unroll 8
+              for (int c = 0; c < count.value; ++c) row[c] = load(column + i * inner + c * width);
             },
             sum);
-        for (int c = 0; c < side_by_side; ++c) store(out + begin + j + c * width, sum[c]);
+        store_stripe<count.value>(out + begin + j, sum);
       },
       [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
         const float* column = x + begin + j;
         Floats sum[1];
-        tree_sums<1>(
-            n, [&](std::int64_t i) WENGERT_LAMBDA { return [get, row = column + i * inner](int) WENGERT_LAMBDA { return get(row); }; },
-            sum);
+        tree_sums<1>(n, [=](std::int64_t i, Floats* row) WENGERT_LAMBDA { *row = get(column + i * inner); }, sum);
         put(out + begin + j, sum[0]);
       });
 }

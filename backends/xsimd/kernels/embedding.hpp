@@ -7,16 +7,16 @@ namespace {
 // the register width.
 template <bool Even>
 WENGERT_INLINE std::uint32_t bits_at(const std::uint8_t* mask, std::int64_t e, std::int64_t count) {
-  const std::uint8_t* byte = mask + e / 8;
+  const std::uint8_t* byte = mask + (e >> 3);
   if constexpr (Even) {
     if (width == 16) {
       std::uint16_t two;
       __builtin_memcpy(&two, byte, 2);  // the mask ends with a whole group
       return two;
     }
-    return static_cast<std::uint32_t>(*byte) >> (e % 8);
+    return width == 8 ? *byte : static_cast<std::uint32_t>(*byte) >> (e & 7);
   } else {
-    const int shift = static_cast<int>(e % 8);
+    const int shift = static_cast<int>(e & 7);
     std::uint32_t found = byte[0];
     if (shift + count > 8) found |= static_cast<std::uint32_t>(byte[1]) << 8;
     if (shift + count > 16) found |= static_cast<std::uint32_t>(byte[2]) << 16;
@@ -40,10 +40,9 @@ void apply_mask(const float* x, const std::uint8_t* mask, float scale, float* ou
     apply_mask_from<false>(x, mask, scale, out, begin, end);
 }
 
-// --- The fused forward: gather, add, drop and store. Fetching the rows to come, drawing bits and storing alternate every few
-// hundred elements, so that the memory is never idle while bits are drawn ---
+// --- The fused forward: gather, add, drop and store, a row at a time; the bits are drawn just before they are needed ---
 
-constexpr std::int64_t rows_ahead = 12, floats_together = 256;
+constexpr std::int64_t rows_ahead = 12;
 
 template <bool Added, bool Masked, bool Even, bool Stream>
 void embed_rows(const Embed& args, std::int64_t begin, std::int64_t end) {
@@ -53,36 +52,31 @@ void embed_rows(const Embed& args, std::int64_t begin, std::int64_t end) {
   std::int64_t drawn = begin * d / 128;
   std::int64_t at = Added ? begin % args.period : 0;
   for (std::int64_t i = begin; i < end; ++i) {
+    if (i + rows_ahead < end) prefetch(args.tokens + args.ids[i + rows_ahead] * d, d);
+    if constexpr (Masked) {
+      const std::int64_t needed = ((i + 1) * d + 127) / 128;
+      if (drawn < needed) {
+        const std::int64_t until = (needed - drawn) % 2 == 1 && needed < last ? needed + 1 : needed;  // two at a time are faster
+        philox.draw(drawn, until, args.mask);
+        drawn = until;
+      }
+    }
     const float* token = args.tokens + args.ids[i] * d;
     const float* position = Added ? args.positions + (args.position_ids ? args.position_ids[at] : args.start + at) * d : nullptr;
     if (Added && ++at == args.period) at = 0;
-    const float* coming = i + rows_ahead < end ? args.tokens + args.ids[i + rows_ahead] * d : nullptr;
     float* out = args.out + i * d;
-    for (std::int64_t from = 0; from < d; from += floats_together) {
-      const std::int64_t to = from + floats_together < d ? from + floats_together : d;
-      if (coming) prefetch(coming + from, to - from);
+    for_each_register(d, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
+      Floats x = get(token + j);
+      if constexpr (Added) x = x + get(position + j);
       if constexpr (Masked) {
-        const std::int64_t needed = (i * d + to + 127) / 128;
-        if (drawn < needed) {
-          const std::int64_t until = (needed - drawn) % 2 == 1 && needed < last ? needed + 1 : needed;  // two at a time are faster
-          philox.draw(drawn, until, args.mask);
-          drawn = until;
-        }
+        const std::int64_t count = d - j < width ? d - j : width;
+        x = select_bits(bits_at<Even>(args.mask, i * d + j, count), x * factor);
       }
-      for_each_register(to - from, [&](std::int64_t offset, auto get, auto put) WENGERT_LAMBDA {
-        const std::int64_t j = from + offset;
-        Floats x = get(token + j);
-        if constexpr (Added) x = x + get(position + j);
-        if constexpr (Masked) {
-          const std::int64_t count = d - j < width ? d - j : width;
-          x = select_bits(bits_at<Even>(args.mask, i * d + j, count), x * factor);
-        }
-        if constexpr (Stream)
-          store_streaming(out + j, x);
-        else
-          put(out + j, x);
-      });
-    }
+      if constexpr (Stream)
+        store_streaming(out + j, x);
+      else
+        put(out + j, x);
+    });
   }
   if constexpr (Stream) _mm_sfence();
 }
@@ -100,52 +94,61 @@ void embed(const Embed& args, std::int64_t begin, std::int64_t end) {
 
 // --- Sums of rows: the gradients of both tables ---
 
-// The value of register c of a row, dropped elements as +0. `count` floats from column j on.
+// `count` floats from element e on, dropped ones as +0.
 template <bool Masked, bool Even, class Get>
 WENGERT_INLINE Floats kept_value(const float* rows, const std::uint8_t* mask, Floats factor, std::int64_t e, std::int64_t count, Get get) {
   if constexpr (!Masked) return get(rows + e);
   return select_bits(bits_at<Even>(mask, e, count), get(rows + e) * factor);
 }
 
+// The same for a stripe of Count registers, from element e on.
+template <int Count, bool Masked, bool Even>
+WENGERT_INLINE void kept_stripe(const float* rows, const std::uint8_t* mask, Floats factor, std::int64_t e, Floats* x) {
+  const float* from = rows + e;
+  const std::uint8_t* bits = Masked && Even ? mask + (e >> 3) : nullptr;
+  const std::int64_t rest = width < 8 ? e & 7 : 0;
+#pragma GCC unroll 8
+  for (int c = 0; c < Count; ++c) {
+    x[c] = load(from + c * width);
+    if constexpr (Masked && Even) x[c] = select_bits(bits_at<true>(bits, rest + c * width, width), x[c] * factor);
+    if constexpr (Masked && !Even) x[c] = select_bits(bits_at<false>(mask, e + c * width, width), x[c] * factor);
+  }
+}
+
 template <bool Masked, bool Even>
 void sum_masked_rows(const SumRows& args, std::int64_t begin, std::int64_t end) {
   const std::int64_t d = args.d;
   const Floats factor(args.scale);
+  const float* rows = args.rows;
+  const std::uint8_t* mask = args.mask;
   for (std::int64_t i = begin; i < end; ++i) {
     const std::int64_t which = args.select ? args.select[i] : i;
     const std::int64_t* order = args.order ? args.order + args.starts[which] : nullptr;
     const std::int64_t terms = args.order ? args.starts[which + 1] - args.starts[which] : args.terms;
     if (order) {  // the order is ascending only within a sum: the hardware cannot guess the next row
       const std::int64_t ahead = args.starts[which] + rows_ahead;
-      if (ahead < args.starts[args.sums]) prefetch(args.rows + args.order[ahead] * d, d);
+      if (ahead < args.starts[args.sums]) prefetch(rows + args.order[ahead] * d, d);
     }
     float* out = args.out + which * d;
     const auto element = [&](std::int64_t k) WENGERT_LAMBDA { return (order ? order[k] : which + k * args.stride) * d; };
     for_each_stripe(
         d,
-        [&](std::int64_t j) WENGERT_LAMBDA {
-          Floats sum[side_by_side];
-          tree_sums<side_by_side>(
+        [&](std::int64_t j, auto count) WENGERT_LAMBDA {
+          Floats sum[count.value];
+          tree_sums<count.value>(
               terms,
-              [&](std::int64_t k) WENGERT_LAMBDA {
-                return [&args, factor, e = element(k) + j](int c) WENGERT_LAMBDA {
-                  return kept_value<Masked, Even>(args.rows, args.mask, factor, e + c * width, width,
-                                                  [](const float* x) WENGERT_LAMBDA { return load(x); });
-                };
-              },
+              [&](std::int64_t k, Floats* x)
+                  WENGERT_LAMBDA { kept_stripe<count.value, Masked, Even>(rows, mask, factor, element(k) + j, x); },
               sum);
-          for (int c = 0; c < side_by_side; ++c) store(out + j + c * width, sum[c]);
+          store_stripe<count.value>(out + j, sum);
         },
         [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
           const std::int64_t count = d - j < width ? d - j : width;
           Floats sum[1];
           tree_sums<1>(
               terms,
-              [&](std::int64_t k) WENGERT_LAMBDA {
-                return [&args, factor, count, get, e = element(k) + j](int) WENGERT_LAMBDA {
-                  return kept_value<Masked, Even>(args.rows, args.mask, factor, e, count, get);
-                };
-              },
+              [&](std::int64_t k, Floats* x)
+                  WENGERT_LAMBDA { *x = kept_value<Masked, Even>(rows, mask, factor, element(k) + j, count, get); },
               sum);
           put(out + j, sum[0]);
         });
@@ -164,46 +167,44 @@ void sum_rows(const SumRows& args, std::int64_t begin, std::int64_t end) {
 
 template <bool Masked, bool Even, bool Stream>
 void split_masked_rows(const SplitRows& args, std::int64_t begin, std::int64_t end) {
-  const std::int64_t d = args.d;
+  const std::int64_t d = args.d, batch = args.batch, length = args.length;
   const Floats factor(args.scale);
+  const float* rows = args.rows;
+  const std::uint8_t* mask = args.mask;
   for (std::int64_t t = begin; t < end; ++t) {
     float* sums = args.positions + t * d;
     for_each_stripe(
         d,
-        [&](std::int64_t j) WENGERT_LAMBDA {
-          Floats sum[side_by_side];
-          tree_sums<side_by_side>(
-              args.batch,
-              [&](std::int64_t b) WENGERT_LAMBDA {
-                const std::int64_t row = b * args.length + t, slot = args.slots[row], e = row * d + j;
-                prefetch(args.rows + e + d, side_by_side * width);  // the next position of this sequence
-                return [&args, factor, e, to = slot < 0 ? nullptr : args.tokens + slot * d + j](int c) WENGERT_LAMBDA {
-                  const Floats x = kept_value<Masked, Even>(args.rows, args.mask, factor, e + c * width, width,
-                                                            [](const float* from) WENGERT_LAMBDA { return load(from); });
-                  if (to) {
-                    if constexpr (Stream)
-                      store_streaming(to + c * width, x);
-                    else
-                      store(to + c * width, x);
-                  }
-                  return x;
-                };
+        [&](std::int64_t j, auto count) WENGERT_LAMBDA {
+          Floats sum[count.value];
+          tree_sums<count.value>(
+              batch,
+              [&](std::int64_t b, Floats* x) WENGERT_LAMBDA {
+                const std::int64_t row = b * length + t, slot = args.slots[row], e = row * d + j;
+                prefetch(rows + e + d, count.value * width);  // the next position of this sequence
+                kept_stripe<count.value, Masked, Even>(rows, mask, factor, e, x);
+                if (slot < 0) return;
+                float* to = args.tokens + slot * d + j;
+#pragma GCC unroll 8
+                for (int c = 0; c < count.value; ++c) {
+                  if constexpr (Stream)
+                    store_streaming(to + c * width, x[c]);
+                  else
+                    store(to + c * width, x[c]);
+                }
               },
               sum);
-          for (int c = 0; c < side_by_side; ++c) store(sums + j + c * width, sum[c]);
+          store_stripe<count.value>(sums + j, sum);
         },
         [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
           const std::int64_t count = d - j < width ? d - j : width;
           Floats sum[1];
           tree_sums<1>(
-              args.batch,
-              [&](std::int64_t b) WENGERT_LAMBDA {
-                const std::int64_t row = b * args.length + t, slot = args.slots[row], e = row * d + j;
-                return [&args, factor, count, get, put, e, to = slot < 0 ? nullptr : args.tokens + slot * d + j](int) WENGERT_LAMBDA {
-                  const Floats x = kept_value<Masked, Even>(args.rows, args.mask, factor, e, count, get);
-                  if (to) put(to, x);
-                  return x;
-                };
+              batch,
+              [&](std::int64_t b, Floats* x) WENGERT_LAMBDA {
+                const std::int64_t row = b * length + t, slot = args.slots[row];
+                *x = kept_value<Masked, Even>(rows, mask, factor, row * d + j, count, get);
+                if (slot >= 0) put(args.tokens + slot * d + j, *x);
               },
               sum);
           put(sums + j, sum[0]);

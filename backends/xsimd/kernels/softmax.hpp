@@ -31,10 +31,9 @@ WENGERT_INLINE float sum_exp(const float* x, float shift, std::int64_t n, Keep k
   return sum_lanes(sum);
 }
 
-float log_sum_exp(const float* x, std::int64_t n) {
-  const float shift = max_row(x, n);
-  if (__builtin_isinf(shift)) return shift;  // no (inf - inf): the sum is that infinity
-  return shift + __builtin_logf(sum_exp(x, shift, n, [](std::int64_t, Floats, std::int64_t) WENGERT_LAMBDA {}));
+void log_sum_exp(const float* x, std::int64_t n, float* norm) {
+  norm[0] = max_row(x, n);
+  norm[1] = __builtin_logf(sum_exp(x, norm[0], n, [](std::int64_t, Floats, std::int64_t) WENGERT_LAMBDA {}));
 }
 
 void softmax_row(const float* x, bool log, float* out, std::int64_t n) {
@@ -54,9 +53,9 @@ void softmax_row(const float* x, bool log, float* out, std::int64_t n) {
   map(out, out, n, [=](Floats a) { return a / divisor; });
 }
 
-void softmax_grad_row(const float* x, float log_sum, float grad, float* out, std::int64_t n) {
-  const Floats offset(log_sum), factor(grad);
-  map(x, out, n, [=](Floats a) { return xsimd::exp(a - offset) * factor; });
+void softmax_grad_row(const float* x, const float* norm, float grad, float* out, std::int64_t n) {
+  const Floats shift(norm[0]), log_sum(norm[1]), factor(grad);
+  map(x, out, n, [=](Floats a) { return xsimd::exp((a - shift) - log_sum) * factor; });
 }
 
 }  // namespace

@@ -70,11 +70,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntr
   if (!range.within(classes) && !flat_labels.kernels().id_range(flat_labels, ignore).within(classes))
     throw_bad_id(op, "label", view(flat_labels, lead), classes, ignore);
 
-  Tensor flat = empty({rows}, logits), log_sum = empty({rows}, logits);
-  flat.kernels().cross_entropy(view(logits, {rows, classes}), flat_labels, ignore, flat, log_sum);
+  Tensor flat = empty({rows}, logits), norms = empty({rows, 2}, logits);
+  flat.kernels().cross_entropy(view(logits, {rows, classes}), flat_labels, ignore, flat, norms);
   Tensor losses = view(flat, lead);
   if (recorded) {
-    losses = record(op, losses, {logits}, {logits, flat_labels, log_sum}, [ignore](BackwardStep& step) {
+    losses = record(op, losses, {logits}, {logits, flat_labels, norms}, [ignore](BackwardStep& step) {
       const Tensor& scores = step.saved()[0];
       const Tensor& at = step.saved()[1];
       const Shape matrix{at.numel(), scores.size(-1)};

@@ -16,8 +16,13 @@ struct RowGrad {
   std::int64_t num_rows = 0;   ///< rows of the table
 
   /// Adds up the rows of equal ids, in the order of their place, by the fixed tree of docs/bits.md.
-  /// ids (m) int64 in any order, rows (m, d). Rows whose id is `skip` are left out (the padding row).
+  /// ids (m) int64 in any order, rows (m, d). Rows whose id is `skip` are left out (the padding row). Throws ShapeError,
+  /// DTypeError or BackendError for arguments that do not fit, IndexError for an id outside [0, num_rows).
   static RowGrad merge(const Tensor& ids, const Tensor& rows, std::int64_t num_rows, std::optional<std::int64_t> skip = {});
+
+  /// Throws Error, with `op` in its text, unless the invariant holds: ids (n) int64, ascending, unique, in [0, num_rows), and
+  /// rows (n, d) on the same backend. Reads the ids.
+  void check(const char* op) const;
 
   Shape shape() const { return {num_rows, rows.size(1)}; }
   /// Number of rows that are present.

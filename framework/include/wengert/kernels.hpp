@@ -133,11 +133,12 @@ struct Kernels {
   /// Over the last axis of x (rows, n); `log` gives the logarithm. Rows are shifted by their maximum.
   virtual void softmax(const Tensor& x, bool log, Tensor& out) = 0;
   /// losses (rows) = log sum exp(logits) - logits[label]; 0 where labels == ignore. logits (rows, classes), labels (rows) int64.
-  /// log_sum (rows) receives the log sum exp for the backward.
-  virtual void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses, Tensor& log_sum) = 0;
-  /// out (rows, classes) = (exp(logits - log_sum) - [class == label]) * grad[row]; exactly 0 in ignored rows. grad (rows).
+  /// norms (rows, 2) receives, for the backward, each row's maximum and log sum exp(logits - maximum): apart, because added up
+  /// they lose the digits that the gradient needs where logits are large.
+  virtual void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses, Tensor& norms) = 0;
+  /// out (rows, classes) = (exp((logits - norms[row][0]) - norms[row][1]) - [class == label]) * grad[row]; exactly 0 in ignored rows. grad (rows).
   virtual void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
-                                      const Tensor& log_sum, Tensor& out) = 0;
+                                      const Tensor& norms, Tensor& out) = 0;
   /// out (), float64: the sum of squares of x, in double, by the fixed tree.
   virtual void sum_squares(const Tensor& x, Tensor& out) = 0;
   /// Step `param` along `grad`, dense or rows. `momentum` (like param) is undefined when the step has none.

@@ -86,7 +86,8 @@ Tensor sum(const Tensor& x, std::int64_t axis, bool keepdim = false);
 /// The mean of nothing is NaN.
 Tensor mean(const Tensor& x);
 Tensor mean(const Tensor& x, std::int64_t axis, bool keepdim = false);
-/// Equal maxima share the gradient evenly. Throws ShapeError over an empty axis. NaN wins.
+/// The maxima alone, as torch.amax: equal ones share the gradient evenly. Throws ShapeError over an empty axis. NaN wins, and
+/// passes no gradient on.
 Tensor max(const Tensor& x);
 Tensor max(const Tensor& x, std::int64_t axis, bool keepdim = false);
 /// Index of the first maximum, int64, not differentiable. Without an axis: into the flattened tensor.
@@ -129,7 +130,8 @@ struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  ///< rows with this label: loss 0, gradient exactly 0, not counted in the mean
   Reduction reduction = Reduction::mean;
 };
-/// Mean over the rows of log sum exp(logits) - logits[label]; logits (..., C), labels (...) int32 or int64.
+/// Mean over the rows of log sum exp(logits) - logits[label]; logits (..., C), labels (...) int32 or int64. The classes are
+/// the last axis, also where PyTorch has them second, in (N, C, T).
 /// The mean over no rows (all ignored, or none there) is 0 with zero gradients. Throws IndexError for any other label
 /// outside [0, C).
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options = {});

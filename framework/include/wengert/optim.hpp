@@ -80,12 +80,12 @@ class Optimizer {
   void set_schedule(std::function<double(std::int64_t step)> factor) { schedule_ = std::move(factor); }
 
   std::size_t num_groups() const { return groups_.size(); }
-  /// The group's learning rate before the schedule.
-  double lr(std::size_t group = 0) const { return groups_.at(group).lr; }
+  /// The group's learning rate before the schedule. Throws IndexError, as the next two do, when there is no such group.
+  double lr(std::size_t group = 0) const { return group_at(group).lr; }
   /// Throws ValueError unless lr >= 0.
   void set_lr(double lr, std::size_t group = 0);
   /// The rate that the last step used; 0 before the first.
-  double last_lr(std::size_t group = 0) const { return groups_.at(group).last_lr; }
+  double last_lr(std::size_t group = 0) const { return group_at(group).last_lr; }
 
   /// The parameters of all groups, in order.
   NamedTensors named_parameters() const;
@@ -118,6 +118,7 @@ class Optimizer {
   virtual void update(Parameter& parameter, const Group& group, double lr) = 0;
 
   const char* kind() const { return kind_; }
+  const Group& group_at(std::size_t group) const;
   /// Throws ValueError unless `low <= value < high`, with the name of the optimiser and of the setting.
   void require(const char* setting, double value, double low, double high) const;
 

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <new>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "wengert/gradient.hpp"
@@ -35,12 +36,14 @@ class Tape {
   Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
-  /// Drops every node; the next tape reuses their memory.
+  /// Drops every node; the next tape reuses their memory. Must run on the thread that made the tape.
   ~Tape();
 
   /// Adds d loss / d leaf to the gradient of every leaf that the loss depends on. Consumes the nodes it reaches.
   /// Throws TapeError, before any gradient has changed, when: the loss has more than one element and there is no seed; the
   /// loss does not depend on anything that requires grad; a node was consumed before; a saved value has since been written.
+  /// When a kernel fails half way, no gradient has changed either, but the nodes passed by then are consumed. Passes of
+  /// several threads that reach one and the same leaf must follow one another: a TapeError says so where they meet.
   void backward(const Tensor& loss, const BackwardOptions& options = {});
 
   /// Number of operations recorded so far.
@@ -140,6 +143,7 @@ inline bool needs_record(const char* op, std::initializer_list<Tensor> inputs) {
 /// checked for changes before any backward runs. Returns `out`.
 template <class Backward>
 Tensor record(const char* op, Tensor out, std::span<const Tensor> inputs, const Saved& saved, Backward backward) {
+  static_assert(std::is_nothrow_move_constructible_v<Backward>, "a tape cannot take back a node whose closure failed to move");
   void* closure = detail::append(
       op, out, inputs, saved, sizeof(Backward), alignof(Backward),
       [](void* f, BackwardStep& step) { (*static_cast<Backward*>(f))(step); },

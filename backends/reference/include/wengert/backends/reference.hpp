@@ -47,9 +47,9 @@ struct Kernels : wengert::Kernels {
   void matmul(const Matmul& shape, const Tensor& a, const Tensor& b, Tensor& out) override;
   void softmax(const Tensor& x, bool log, Tensor& out) override;
   void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
-                     Tensor& log_sum) override;
+                     Tensor& norms) override;
   void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
-                              const Tensor& log_sum, Tensor& out) override;
+                              const Tensor& norms, Tensor& out) override;
   void sum_squares(const Tensor& x, Tensor& out) override;
   void sgd_step(const SgdStep& step, const Gradient& grad, Tensor& param, Tensor& momentum) override;
   void adam_step(const AdamStep& step, const Gradient& grad, Tensor& param, Tensor& m, Tensor& v) override;
