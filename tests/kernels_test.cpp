@@ -79,7 +79,9 @@ TEST_CASE_TEMPLATE("matmul agrees with double sums for every layout, alpha and b
       for (const std::int64_t m : {1, 3, 4, 5, 17})
         for (const std::int64_t n : {1, 3, 17})
           for (const std::int64_t k : {0, 1, 3, 4, 7, 65, 130}) check_matmul<T>({1, m, n, k, trans_a, trans_b});
-      check_matmul<T>({1, 6, 515, 70, trans_a, trans_b});  // more columns than a panel
+      check_matmul<T>({1, 6, 515, 70, trans_a, trans_b});    // more columns than a panel
+      check_matmul<T>({1, 19, 1100, 1300, trans_a, trans_b});  // more than one piece, of columns and of depth
+      check_matmul<T>({1, 1100, 19, 1300, trans_a, trans_b});
       for (const bool share_a : {false, true})
         for (const bool share_b : {false, true})
           for (const double alpha : {1.0, -0.5})

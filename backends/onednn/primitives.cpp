@@ -9,6 +9,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "parallel.hpp"
 #include "wengert/backends/onednn.hpp"
 #include "wengert/error.hpp"
 #include "wengert/storage.hpp"
@@ -129,37 +130,58 @@ struct Hash {
 
 std::atomic<std::size_t> made_so_far{0};
 
-const Made& primitive_of(const Key& key) {
+// Shapes that change with every call must not fill the memory: beyond this many the collection starts anew.
+constexpr std::size_t most_kept = 512;
+
+// A handle of its own: oneDNN's objects are counted.
+Made primitive_of(const Key& key) {
   struct Cache {
     std::mutex mutex;
     std::unordered_map<Key, Made, Hash> primitives;
   };
   static Cache& cache = *new Cache;
-  const std::lock_guard lock(cache.mutex);
-  if (const auto found = cache.primitives.find(key); found != cache.primitives.end()) return found->second;  // references stay valid
+  {
+    const std::lock_guard lock(cache.mutex);
+    if (const auto found = cache.primitives.find(key); found != cache.primitives.end()) return found->second;
+  }
+  Made made = make(key);  // takes milliseconds: other threads go on
   ++made_so_far;
-  return cache.primitives.emplace(key, make(key)).first->second;
+  const std::lock_guard lock(cache.mutex);
+  if (cache.primitives.size() >= most_kept) cache.primitives.clear();
+  return cache.primitives.emplace(key, std::move(made)).first->second;
 }
 
 // A thread's own handles to its operands, kept because making them allocates.
 struct Call {
-  const Made* made = nullptr;
+  Made made;
   memory a, b, bias, out, scratchpad;
   std::unordered_map<int, memory> arguments;
 
-  explicit Call(const Key& key) : made(&primitive_of(key)) {
+  explicit Call(const Key& key) : made(primitive_of(key)) {
     const auto add = [this](int which, memory& place, const memory::desc& descriptor) {
       place = memory(descriptor, engine(), nullptr);
       arguments.emplace(which, place);
     };
     const bool softmax = key.kind == Key::Kind::softmax || key.kind == Key::Kind::log_softmax;
     const bool add_kind = key.kind == Key::Kind::add;
-    add(add_kind ? DNNL_ARG_SRC_0 : DNNL_ARG_SRC, a, made->a);
-    if (!softmax) add(add_kind ? DNNL_ARG_SRC_1 : DNNL_ARG_WEIGHTS, b, made->b);
-    if (key.bias) add(DNNL_ARG_BIAS, bias, made->bias);
-    add(DNNL_ARG_DST, out, made->out);
-    add(DNNL_ARG_SCRATCHPAD, scratchpad, made->scratchpad);
+    add(add_kind ? DNNL_ARG_SRC_0 : DNNL_ARG_SRC, a, made.a);
+    if (!softmax) add(add_kind ? DNNL_ARG_SRC_1 : DNNL_ARG_WEIGHTS, b, made.b);
+    if (key.bias) add(DNNL_ARG_BIAS, bias, made.bias);
+    add(DNNL_ARG_DST, out, made.out);
+    add(DNNL_ARG_SCRATCHPAD, scratchpad, made.scratchpad);
   }
+};
+
+// The number of threads that oneDNN asks OpenMP for, on this thread alone.
+class ThreadLimit {
+ public:
+  explicit ThreadLimit(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
+  ~ThreadLimit() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
 };
 
 }  // namespace
@@ -169,25 +191,26 @@ std::size_t primitives_made() { return made_so_far; }
 void run(const Key& key, const float* a, const float* b, const float* bias, float* out) {
   static thread_local std::unordered_map<Key, Call, Hash> calls;
   static thread_local dnnl::stream stream(engine());
-  const int before = omp_get_max_threads();
-  if (before != key.threads) omp_set_num_threads(key.threads);  // of this thread alone; oneDNN asks for it
+  xsimd_backend::survive_forks();
+  const ThreadLimit limit(key.threads);
   try {
     auto found = calls.find(key);
-    if (found == calls.end()) found = calls.emplace(key, Call(key)).first;
+    if (found == calls.end()) {
+      if (calls.size() >= most_kept) calls.clear();
+      found = calls.emplace(key, Call(key)).first;
+    }
     Call& call = found->second;
-    const auto scratchpad = Storage::make(host_memory(), call.made->scratchpad.get_size());
+    const auto scratchpad = Storage::make(host_memory(), call.made.scratchpad.get_size());
     call.a.set_data_handle(const_cast<float*>(a));
     if (b) call.b.set_data_handle(const_cast<float*>(b));
     if (bias) call.bias.set_data_handle(const_cast<float*>(bias));
     call.out.set_data_handle(out);
     call.scratchpad.set_data_handle(scratchpad->write());
-    call.made->primitive.execute(stream, call.arguments);
+    call.made.primitive.execute(stream, call.arguments);
     stream.wait();
   } catch (const dnnl::error& error) {
-    if (before != key.threads) omp_set_num_threads(before);
     throw BackendError(fmt::format("onednn: {}", error.what()));
   }
-  if (before != key.threads) omp_set_num_threads(before);
 }
 
 }  // namespace wengert::onednn

@@ -15,14 +15,14 @@ namespace {
 // Below this a second thread costs more than it brings: waking it takes some microseconds, in which one thread moves this much.
 constexpr std::int64_t worth_a_thread = 512 << 10;
 
+}  // namespace
+
 // After a fork the child has no worker threads, and the runtime does not know: its first region would wait for them for
 // ever. Giving the threads up before the fork makes both processes start new ones when they need them.
 void survive_forks() {
   static std::once_flag once;
   std::call_once(once, [] { pthread_atfork([] { omp_pause_resource_all(omp_pause_soft); }, nullptr, nullptr); });
 }
-
-}  // namespace
 
 int threads_for(std::int64_t bytes) {
   if (bytes < 2 * worth_a_thread || omp_in_parallel()) return 1;

@@ -110,6 +110,9 @@ struct Table {
   void (*multiply)(const Product& product, const float* packed_b, float* packed_a, std::int64_t begin, std::int64_t end);
   void (*pack_b)(const Product& product, float* packed_b, std::int64_t begin, std::int64_t end);  // panels [begin, end)
   std::int64_t panel_columns, tile_rows, packed_a_floats;
+  // The whole product, without packing, of at most thin_rows rows of a (row-major) by a transposed b; beta as in multiply.
+  void (*multiply_thin)(const Product& product);
+  std::int64_t thin_rows;
 };
 
 }  // namespace wengert::xsimd_backend

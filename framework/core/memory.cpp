@@ -1,6 +1,7 @@
 // The caching allocator, host memory, and Storage.
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -117,6 +118,9 @@ void Memory::release_cached() {
   }
 }
 
+void Memory::lock() { cache_->mutex.lock(); }
+void Memory::unlock() { cache_->mutex.unlock(); }
+
 MemoryStats Memory::stats() const {
   const std::lock_guard lock(cache_->mutex);
   return cache_->stats;
@@ -142,7 +146,8 @@ class HostMemory final : public Memory {
  protected:
   void* system_allocate(std::size_t bytes) override {
     const bool large = bytes >= huge_page;
-    void* data = std::aligned_alloc(large ? huge_page : granule, large ? (bytes + huge_page - 1) / huge_page * huge_page : bytes);
+    if (large) bytes = (bytes + huge_page - 1) / huge_page * huge_page;
+    void* data = std::aligned_alloc(large ? huge_page : granule, bytes);
     if (!data) throw BackendError(fmt::format("host memory: cannot allocate {} bytes", bytes));
     if (large) madvise(data, bytes, MADV_HUGEPAGE);  // a hint: fewer page faults, fewer TLB misses for random rows
     return data;
@@ -153,7 +158,13 @@ class HostMemory final : public Memory {
 }  // namespace
 
 Memory& host_memory() {
-  static Memory& memory = *new HostMemory;  // never destroyed: static tensors may outlive it otherwise
+  // Never destroyed: static tensors may outlive it otherwise. A fork finds its lock free: a child has no other thread that
+  // could ever open it.
+  static Memory& memory = *[] {
+    static Memory* made = new HostMemory;
+    pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { made->unlock(); });
+    return made;
+  }();
   return memory;
 }
 

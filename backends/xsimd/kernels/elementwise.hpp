@@ -9,9 +9,9 @@ WENGERT_INLINE void map(const float* x, float* out, std::int64_t n, Op op) {
 }
 
 void unary(int op, const float* x, float scalar, float* out, std::int64_t n) {
-  const Floats s(scalar), zero(0.0F);
+  const Floats s(scalar), zero(0.0F), sign(-0.0F);
   switch (static_cast<Unary>(op)) {
-    case Unary::neg: return map(x, out, n, [](Floats a) { return -a; });
+    case Unary::neg: return map(x, out, n, [=](Floats a) { return a ^ sign; });  // not 0 - a, which has no -0
     case Unary::square: return map(x, out, n, [](Floats a) { return a * a; });
     case Unary::sqrt: return map(x, out, n, [](Floats a) { return xsimd::sqrt(a); });
     case Unary::exp: return map(x, out, n, [](Floats a) { return xsimd::exp(a); });
@@ -147,16 +147,17 @@ void sum_columns(const float* x, std::int64_t n, std::int64_t inner, std::int64_
   for_each_stripe(
       end - begin,
       [&](std::int64_t j, auto count) WENGERT_LAMBDA {
+        constexpr int registers = decltype(count)::value;
         const float* column = x + begin + j;
-        Floats sum[count.value];
-        tree_sums<count.value>(
+        Floats sum[registers];
+        tree_sums<registers>(
             n,
             [column, inner](std::int64_t i, Floats* row) WENGERT_LAMBDA {
 #pragma GCC unroll 8
-              for (int c = 0; c < count.value; ++c) row[c] = load(column + i * inner + c * width);
+              for (int c = 0; c < registers; ++c) row[c] = load(column + i * inner + c * width);
             },
             sum);
-        store_stripe<count.value>(out + begin + j, sum);
+        store_stripe<registers>(out + begin + j, sum);
       },
       [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
         const float* column = x + begin + j;

@@ -134,13 +134,14 @@ void sum_masked_rows(const SumRows& args, std::int64_t begin, std::int64_t end) 
     for_each_stripe(
         d,
         [&](std::int64_t j, auto count) WENGERT_LAMBDA {
-          Floats sum[count.value];
-          tree_sums<count.value>(
+          constexpr int registers = decltype(count)::value;
+          Floats sum[registers];
+          tree_sums<registers>(
               terms,
               [&](std::int64_t k, Floats* x)
-                  WENGERT_LAMBDA { kept_stripe<count.value, Masked, Even>(rows, mask, factor, element(k) + j, x); },
+                  WENGERT_LAMBDA { kept_stripe<registers, Masked, Even>(rows, mask, factor, element(k) + j, x); },
               sum);
-          store_stripe<count.value>(out + j, sum);
+          store_stripe<registers>(out + j, sum);
         },
         [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
           const std::int64_t count = d - j < width ? d - j : width;
@@ -176,17 +177,18 @@ void split_masked_rows(const SplitRows& args, std::int64_t begin, std::int64_t e
     for_each_stripe(
         d,
         [&](std::int64_t j, auto count) WENGERT_LAMBDA {
-          Floats sum[count.value];
-          tree_sums<count.value>(
+          constexpr int registers = decltype(count)::value;
+          Floats sum[registers];
+          tree_sums<registers>(
               batch,
               [&](std::int64_t b, Floats* x) WENGERT_LAMBDA {
                 const std::int64_t row = b * length + t, slot = args.slots[row], e = row * d + j;
-                prefetch(rows + e + d, count.value * width);  // the next position of this sequence
-                kept_stripe<count.value, Masked, Even>(rows, mask, factor, e, x);
+                prefetch(rows + e + d, registers * width);  // the next position of this sequence
+                kept_stripe<registers, Masked, Even>(rows, mask, factor, e, x);
                 if (slot < 0) return;
                 float* to = args.tokens + slot * d + j;
 #pragma GCC unroll 8
-                for (int c = 0; c < count.value; ++c) {
+                for (int c = 0; c < registers; ++c) {
                   if constexpr (Stream)
                     store_streaming(to + c * width, x[c]);
                   else
@@ -194,7 +196,7 @@ void split_masked_rows(const SplitRows& args, std::int64_t begin, std::int64_t e
                 }
               },
               sum);
-          store_stripe<count.value>(sums + j, sum);
+          store_stripe<registers>(sums + j, sum);
         },
         [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
           const std::int64_t count = d - j < width ? d - j : width;

@@ -15,7 +15,7 @@ constexpr std::int64_t tile_rows = 6;
 constexpr std::int64_t tile_rows = 4;
 #endif
 constexpr std::int64_t tile_columns = 2 * width;
-constexpr std::int64_t block_k = 256;               // of b's panels: tile_columns x block_k floats stay in the first-level cache
+constexpr std::int64_t block_k = 256;
 constexpr std::int64_t block_rows = 16 * tile_rows;  // of a: block_rows x block_k floats stay in the second-level cache
 
 WENGERT_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
@@ -35,7 +35,14 @@ void pack_b(const Product& product, float* packed, std::int64_t begin, std::int6
           store(out + p * tile_columns, load(in + p * product.b_row));
           store(out + p * tile_columns + width, load(in + p * product.b_row + width));
         }
-      } else {  // for a transposed b, down its rows: they are what is contiguous
+      } else if (product.b_row == 1 && columns == tile_columns) {  // a transposed b
+        const std::int64_t whole = depth / transposed * transposed;
+        for (std::int64_t p = 0; p < whole; p += transposed)
+          for (std::int64_t j = 0; j < tile_columns; j += transposed)
+            transpose(in + j * product.b_col + p, product.b_col, out + p * tile_columns + j, tile_columns);
+        for (std::int64_t p = whole; p < depth; ++p)
+          for (std::int64_t j = 0; j < tile_columns; ++j) out[p * tile_columns + j] = in[p + j * product.b_col];
+      } else {
         for (std::int64_t j = 0; j < tile_columns; ++j)
           for (std::int64_t p = 0; p < depth; ++p)
             out[p * tile_columns + j] = j < columns ? in[p * product.b_row + j * product.b_col] : 0.0F;
@@ -70,8 +77,8 @@ WENGERT_INLINE void multiply_tile(const float* a, const float* b, std::int64_t d
 #pragma GCC unroll 12
     for (std::int64_t i = 0; i < tile_rows; ++i) {
       const Floats value(a[i]);
-      sum[i][0] = xsimd::fma(value, b0, sum[i][0]);
-      sum[i][1] = xsimd::fma(value, b1, sum[i][1]);
+      sum[i][0] = multiply_add(value, b0, sum[i][0]);
+      sum[i][1] = multiply_add(value, b1, sum[i][1]);
     }
   }
   const Floats scale(alpha), keep(beta);
@@ -111,6 +118,50 @@ void multiply_rows(const Product& product, const float* packed_b, float* packed_
                         product.alpha, beta, bias ? bias + column : nullptr);
       }
     }
+  }
+}
+
+// --- Few rows: every row of a transposed b is read once, and meets all rows of a ---
+
+constexpr std::int64_t thin_rows = 6;
+
+template <int Rows>
+void multiply_thin_rows(const Product& product) {
+  for (std::int64_t j = 0; j < product.n; ++j) {
+    const float* b = product.b + j * product.b_col;
+    Floats sum[Rows];
+#pragma GCC unroll 6
+    for (int i = 0; i < Rows; ++i) sum[i] = Floats(0.0F);
+    std::int64_t p = 0;
+    for (; p + width <= product.k; p += width) {
+      const Floats value = load(b + p);
+#pragma GCC unroll 6
+      for (int i = 0; i < Rows; ++i) sum[i] = multiply_add(load(product.a + i * product.a_row + p), value, sum[i]);
+    }
+    if (const std::int64_t rest = product.k - p; rest > 0) {
+      const Floats value = load_some(b + p, rest);
+#pragma GCC unroll 6
+      for (int i = 0; i < Rows; ++i) sum[i] = multiply_add(load_some(product.a + i * product.a_row + p, rest), value, sum[i]);
+    }
+    for (int i = 0; i < Rows; ++i) {
+      float* c = product.c + i * product.c_row + j;
+      float total = sum_lanes(sum[i]) * product.alpha;
+      if (product.beta != 0.0F) total += product.beta * *c;
+      if (product.bias) total += product.bias[j];
+      *c = total;
+    }
+  }
+}
+
+void multiply_thin(const Product& product) {
+  switch (product.m) {
+    case 1: return multiply_thin_rows<1>(product);
+    case 2: return multiply_thin_rows<2>(product);
+    case 3: return multiply_thin_rows<3>(product);
+    case 4: return multiply_thin_rows<4>(product);
+    case 5: return multiply_thin_rows<5>(product);
+    case 6: return multiply_thin_rows<6>(product);
+    default: return;
   }
 }
 

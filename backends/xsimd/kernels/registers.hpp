@@ -35,6 +35,8 @@ WENGERT_INLINE void store_streaming(float* out, Floats x) { _mm512_stream_ps(out
 WENGERT_INLINE Floats select_bits(std::uint32_t bits, Floats x) {
   return _mm512_maskz_mov_ps(static_cast<__mmask16>(bits), x);
 }
+// a * b + c, rounded once where the processor can. (xsimd 8 has no such thing for AVX-512.)
+WENGERT_INLINE Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 
 WENGERT_INLINE Words words(std::uint32_t value) { return _mm512_set1_epi64(value); }
 WENGERT_INLINE Words multiply(Words a, Words b) { return _mm512_mul_epu32(a, b); }
@@ -75,6 +77,7 @@ WENGERT_INLINE Floats select_bits(std::uint32_t bits, Floats x) {
   const __m256i kept = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane), lane);
   return _mm256_and_ps(x, _mm256_castsi256_ps(kept));
 }
+WENGERT_INLINE Floats multiply_add(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 
 WENGERT_INLINE Words words(std::uint32_t value) { return _mm256_set1_epi64x(value); }
 WENGERT_INLINE Words multiply(Words a, Words b) { return _mm256_mul_epu32(a, b); }
@@ -116,6 +119,7 @@ WENGERT_INLINE Floats select_bits(std::uint32_t bits, Floats x) {
   const __m128i kept = _mm_cmpeq_epi32(_mm_and_si128(_mm_set1_epi32(static_cast<int>(bits)), lane), lane);
   return _mm_and_ps(x, _mm_castsi128_ps(kept));
 }
+WENGERT_INLINE Floats multiply_add(Floats a, Floats b, Floats c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
 
 WENGERT_INLINE Words words(std::uint32_t value) { return _mm_set1_epi64x(value); }
 WENGERT_INLINE Words multiply(Words a, Words b) { return _mm_mul_epu32(a, b); }
@@ -143,6 +147,49 @@ WENGERT_INLINE void store_kept(const Words* x, const Limit& limit, std::uint8_t*
   mask[2] = static_cast<std::uint8_t>(high);
 }
 
+#endif
+
+WENGERT_INLINE float sum_lanes(Floats x) {
+  float lanes[width];
+  store(lanes, x);
+  float sum = lanes[0];
+  for (std::int64_t i = 1; i < width; ++i) sum += lanes[i];
+  return sum;
+}
+
+// out[p][j] = in[j][p] for a square of `transposed` rows and columns, rows `in_row` and `out_row` floats apart.
+#if defined(__AVX2__)
+constexpr std::int64_t transposed = 8;
+WENGERT_INLINE void transpose(const float* in, std::int64_t in_row, float* out, std::int64_t out_row) {
+  __m256 row[8], pair[8], quad[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) row[i] = _mm256_loadu_ps(in + i * in_row);
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+    pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    quad[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
+    quad[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xEE);
+    quad[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
+    quad[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xEE);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(out + i * out_row, _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x20));
+    _mm256_storeu_ps(out + (i + 4) * out_row, _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x31));
+  }
+}
+#else
+constexpr std::int64_t transposed = 4;
+WENGERT_INLINE void transpose(const float* in, std::int64_t in_row, float* out, std::int64_t out_row) {
+  __m128 row[4];
+  for (int i = 0; i < 4; ++i) row[i] = _mm_loadu_ps(in + i * in_row);
+  _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
+  for (int i = 0; i < 4; ++i) _mm_storeu_ps(out + i * out_row, row[i]);
+}
 #endif
 
 // Brings `floats` floats from `x` on towards the second-level cache.

@@ -4,14 +4,6 @@
 namespace wengert::xsimd_backend {
 namespace {
 
-WENGERT_INLINE float sum_lanes(Floats x) {
-  float lanes[width];
-  store(lanes, x);
-  float sum = lanes[0];
-  for (std::int64_t i = 1; i < width; ++i) sum += lanes[i];
-  return sum;
-}
-
 // Sum of exp(x - shift), which `keep(j, put, e)` may also store.
 template <class Keep>
 WENGERT_INLINE float sum_exp(const float* x, float shift, std::int64_t n, Keep keep) {

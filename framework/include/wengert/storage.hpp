@@ -1,6 +1,7 @@
 #pragma once
 /// Memory spaces, their caching allocator, and Storage: the counted block of bytes behind a tensor.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -45,6 +46,9 @@ class Memory {
   void release_cached();
   MemoryStats stats() const;
   void reset_peak();
+  /// Keeps every other thread out of the allocator, for the duration of a fork.
+  void lock();
+  void unlock();
 
   /// Copies between this memory and the host, complete on return; and within this memory, in the order of its kernels.
   virtual void upload(void* to, const void* host, std::size_t bytes) = 0;
@@ -84,7 +88,7 @@ class Storage : public detail::Counted {
   const void* read() const { return block_.data; }
   void* write() {
     ++version_;
-    id_range_.reset();
+    range_known_.store(false, std::memory_order_relaxed);
     return block_.data;
   }
 
@@ -93,9 +97,16 @@ class Storage : public detail::Counted {
   std::size_t bytes() const { return bytes_; }
   Memory& memory() const { return *memory_; }
 
-  /// Range of the integers in here, if it is known for the present version.
-  const std::optional<IdRange>& id_range() const { return id_range_; }
-  void set_id_range(IdRange range) { id_range_ = range; }
+  /// Range of the integers in here, if it is known for the present version. Safe while several threads read.
+  std::optional<IdRange> id_range() const {
+    if (!range_known_.load(std::memory_order_acquire)) return {};
+    return IdRange{smallest_.load(std::memory_order_relaxed), largest_.load(std::memory_order_relaxed)};
+  }
+  void set_id_range(IdRange range) {
+    smallest_.store(range.smallest, std::memory_order_relaxed);
+    largest_.store(range.largest, std::memory_order_relaxed);
+    range_known_.store(true, std::memory_order_release);
+  }
 
  private:
   Storage(Memory& memory, Memory::Block block, std::size_t bytes, bool owned)
@@ -106,7 +117,8 @@ class Storage : public detail::Counted {
   Memory::Block block_;
   std::size_t bytes_;
   std::uint64_t version_ = 0;
-  std::optional<IdRange> id_range_;
+  std::atomic<bool> range_known_{false};
+  std::atomic<std::int64_t> smallest_{0}, largest_{0};
   bool owned_;
 };
 

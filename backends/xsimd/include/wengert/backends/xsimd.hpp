@@ -42,7 +42,7 @@ struct Kernels : reference::Kernels<float> {
   const Table& table;
 
  private:
-  void product(const Matmul& shape, const float* a, const float* b, const float* bias, float* out);
+  void product(Matmul shape, const float* a, const float* b, const float* bias, float* out);
 };
 
 class Backend : public reference::Backend {
