@@ -3,13 +3,10 @@
 #include <doctest/doctest.h>
 #include <pthread.h>
 
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <stdexcept>
 #include <thread>
 
-#include "wengert/backends/reference.hpp"
 #include "wengert/kernels.hpp"
 #include "wengert/ops.hpp"
 #include "wengert/tape.hpp"
@@ -22,7 +19,9 @@ using wg::Tensor;
 namespace {
 
 Tensor leaf(const std::vector<double>& values, const wg::Shape& shape = {}) {
-  return wg::tensor(values, shape.rank() == 0 && values.size() != 1 ? wg::Shape{static_cast<std::int64_t>(values.size())} : shape)
+  return wg::tensor(values, shape.rank() == 0 && values.size() != 1
+                                ? wg::Shape{static_cast<std::int64_t>(values.size())}
+                                : shape)
       .set_requires_grad();
 }
 
@@ -32,10 +31,13 @@ void on_small_stack(void (*body)()) {
   pthread_attr_init(&attributes);
   REQUIRE(pthread_attr_setstacksize(&attributes, 512 * 1024) == 0);
   pthread_t thread;
-  REQUIRE(pthread_create(&thread, &attributes, [](void* f) -> void* {
-    reinterpret_cast<void (*)()>(f)();
-    return nullptr;
-  }, reinterpret_cast<void*>(body)) == 0);
+  REQUIRE(pthread_create(
+              &thread, &attributes,
+              [](void* f) -> void* {
+                reinterpret_cast<void (*)()>(f)();
+                return nullptr;
+              },
+              reinterpret_cast<void*>(body)) == 0);
   pthread_join(thread, nullptr);
   pthread_attr_destroy(&attributes);
 }
@@ -59,7 +61,8 @@ TEST_CASE("promise 1: no tape, no recording") {
   CHECK(wg::live_nodes() == 0);
   Tape tape;
   CHECK(wg::recording());
-  CHECK_THROWS_WITH_AS(tape.backward(y), doctest::Contains("does not depend on anything that requires grad"), wg::TapeError);
+  CHECK_THROWS_WITH_AS(tape.backward(y), doctest::Contains("does not depend on anything that requires grad"),
+                       wg::TapeError);
 }
 
 TEST_CASE("AG-01: a chain of 1,000,000 operations on a stack of 512 KiB") {
@@ -124,7 +127,8 @@ TEST_CASE("AG-05: a second backward needs keep_graph, and then doubles") {
     Tape tape;
     const Tensor loss = x * x;
     tape.backward(loss);
-    CHECK_THROWS_WITH_AS(tape.backward(loss), "backward: mul was consumed by an earlier backward; pass keep_graph = true to the first one",
+    CHECK_THROWS_WITH_AS(tape.backward(loss),
+                         "backward: mul was consumed by an earlier backward; pass keep_graph = true to the first one",
                          wg::TapeError);
     CHECK(x.grad().item() == 6);
   }
@@ -153,9 +157,11 @@ TEST_CASE("AG-05: no path, no seed, a wrong seed: typed errors, and no gradient 
   Tape tape;
   const Tensor y = x * x;
   CHECK_THROWS_AS(tape.backward(constant * constant), wg::TapeError);
-  CHECK_THROWS_WITH_AS(tape.backward(y), "backward: the loss has shape [2]; reduce it to one element or give a seed of that shape",
+  CHECK_THROWS_WITH_AS(tape.backward(y),
+                       "backward: the loss has shape [2]; reduce it to one element or give a seed of that shape",
                        wg::TapeError);
-  CHECK_THROWS_WITH_AS(tape.backward(y, {.seed = wg::ones({3}, y)}), "backward: the seed has shape [3], the loss [2]", wg::ShapeError);
+  CHECK_THROWS_WITH_AS(tape.backward(y, {.seed = wg::ones({3}, y)}), "backward: the seed has shape [3], the loss [2]",
+                       wg::ShapeError);
   CHECK_THROWS_AS(tape.backward(y, {.seed = wg::ones({2}, DType::float32)}), wg::DTypeError);
   CHECK_FALSE(x.grad().defined());
   tape.backward(y, {.seed = wg::tensor<double>({1, 10})});
@@ -261,7 +267,8 @@ TEST_CASE("AG-07: a saved value that was changed is named, and no gradient chang
     const wg::NoGrad pause;
     w.add_(w.grad(), -0.1);
   }
-  CHECK_THROWS_WITH_AS(tape.backward(l2), doctest::Contains("mul saved 'encoder.weight' (shape [2]) at version"), wg::TapeError);
+  CHECK_THROWS_WITH_AS(tape.backward(l2), doctest::Contains("mul saved 'encoder.weight' (shape [2]) at version"),
+                       wg::TapeError);
   CHECK(w.grad().to_vector<double>() == before);
 }
 
@@ -292,7 +299,8 @@ TEST_CASE("AG-07: changing a recorded value or a leaf in place is refused under 
   Tape tape;
   Tensor y = w * w;
   CHECK_THROWS_AS(y.fill_(0), wg::TapeError);
-  CHECK_THROWS_WITH_AS(w.mul_(2), doctest::Contains("a leaf that requires grad on a tape cannot be changed in place"), wg::TapeError);
+  CHECK_THROWS_WITH_AS(w.mul_(2), doctest::Contains("a leaf that requires grad on a tape cannot be changed in place"),
+                       wg::TapeError);
   Tensor free = wg::tensor<double>({1, 2});
   free.mul_(2);
   CHECK(w.to_vector<double>() == std::vector<double>{1, 2});
@@ -401,155 +409,4 @@ TEST_CASE("gradients that are set are checked") {
   CHECK_THROWS_AS(w.set_gradient(wg::zeros({3}, DType::float64)), wg::ShapeError);
   CHECK_THROWS_AS(w.set_gradient(wg::zeros({2}, DType::float32)), wg::DTypeError);
   CHECK_FALSE(w.grad().defined());
-}
-
-// --- What a failure leaves behind ---
-
-namespace {
-
-// Adds as reference does, until it is told to fail.
-template <class T>
-struct FailingKernels : wg::reference::Kernels<T> {
-  static constexpr std::string_view origin = "failing";
-  static inline int additions_left = -1;
-  void binary(wg::Binary op, const Tensor& a, const Tensor& b, Tensor& out) override {
-    if (op == wg::Binary::add && additions_left >= 0 && additions_left-- == 0) throw wg::BackendError("no memory for add");
-    wg::reference::Kernels<T>::binary(op, a, b, out);
-  }
-};
-
-wg::Backend& failing() {
-  static wg::reference::BackendWith<FailingKernels> backend("failing");
-  return backend;
-}
-
-}  // namespace
-
-TEST_CASE("a kernel that fails in a backward pass leaves every gradient as it was, and nothing for the next pass") {
-  const wg::BackendScope use(failing());
-  Tensor leaves[3];
-  for (Tensor& x : leaves) x = leaf({1});
-  const auto loss = [&] { return leaves[0] * 2.0 + leaves[1] * 3.0 + leaves[2] * 5.0; };
-  const auto backward = [&] {
-    Tape tape;
-    tape.backward(loss());
-  };
-  backward();
-  for (int fail_at = 0; fail_at < 3; ++fail_at) {  // adding to the gradients that are there takes three additions
-    {
-      Tape tape;
-      const Tensor total = loss();
-      FailingKernels<double>::additions_left = fail_at;
-      CHECK_THROWS_AS(tape.backward(total), wg::BackendError);
-      FailingKernels<double>::additions_left = -1;
-    }
-    CHECK(leaves[0].grad().item() == 2);
-    CHECK(leaves[1].grad().item() == 3);
-    CHECK(leaves[2].grad().item() == 5);
-  }
-  backward();
-  CHECK(leaves[0].grad().item() == 4);
-  CHECK(leaves[1].grad().item() == 6);
-  CHECK(leaves[2].grad().item() == 10);
-  CHECK(wg::live_nodes() == 0);
-}
-
-TEST_CASE("in-place operations refuse an operand whose gradient they would lose") {
-  const Tensor w = leaf({3});
-  Tensor sum = wg::tensor<double>({0});
-  Tape tape;
-  CHECK_THROWS_AS(sum.add_(w * 3.0), wg::TapeError);
-  CHECK_THROWS_AS(sum.copy_(w), wg::TapeError);
-  CHECK(sum.item() == 0);
-  sum.add_((w * 3.0).detach());
-  CHECK(sum.item() == 9);
-}
-
-TEST_CASE("row gradients that are set are checked, ids and all") {
-  Tensor table = wg::zeros({4, 2}).set_requires_grad();
-  const auto rows = [](std::int64_t n) { return wg::ones({n, 2}); };
-  const auto set = [&](const Tensor& ids, const Tensor& values) { table.set_gradient(wg::RowGrad{ids, values, 4}); };
-  CHECK_THROWS_AS(set(wg::tensor<std::int64_t>({0, 4}), rows(2)), wg::IndexError);
-  CHECK_THROWS_AS(set(wg::tensor<std::int64_t>({2, 1}), rows(2)), wg::IndexError);
-  CHECK_THROWS_AS(set(wg::tensor<std::int64_t>({1, 1}), rows(2)), wg::IndexError);
-  CHECK_THROWS_AS(set(wg::tensor<std::int32_t>({0, 1}), rows(2)), wg::DTypeError);
-  CHECK_THROWS_AS(set(wg::tensor<std::int64_t>({0, 1}), rows(1)), wg::ShapeError);
-  CHECK_THROWS_AS(wg::RowGrad::merge(wg::tensor<std::int64_t>({0, 9}), rows(2), 4), wg::IndexError);
-  CHECK_FALSE(table.gradient().defined());
-  set(wg::tensor<std::int64_t>({1, 3}), rows(2));
-  CHECK(table.grad().to_vector<float>() == std::vector<float>{0, 0, 1, 1, 0, 0, 1, 1});
-}
-
-TEST_CASE("BK-08: a leaf that moves in the middle of a tape collects both parts where it lives") {
-  Tensor w = wg::tensor<double>({3}).to("reference").set_requires_grad();
-  Tape tape;
-  const Tensor before = (w * 2.0).to("odd");
-  w.move_to_(wg::backend("odd"));
-  Tensor y = w * 5.0;
-  CHECK_THROWS_AS(y.move_to_(wg::backend("reference")), wg::TapeError);
-  tape.backward(before + y);
-  CHECK(w.grad().backend().name() == "odd");
-  CHECK(w.grad().item() == 7);
-}
-
-TEST_CASE("a gradient on the wrong backend is an error that names both") {
-  const Tensor w = wg::tensor<double>({3}).to("reference").set_requires_grad();
-  Tape tape;
-  const Tensor x = w * 1.0;
-  const Tensor y = wg::record("mine", x.detach().clone(), {x}, {}, [](wg::BackwardStep& step) { step.give(0, step.grad().to("odd")); });
-  CHECK_THROWS_WITH_AS(tape.backward(y), "backward: mine gave operand 0, which is on reference, a gradient on odd", wg::TapeError);
-  CHECK_FALSE(w.grad().defined());
-}
-
-TEST_CASE("threads that share a leaf add up their gradients, or are told to take turns") {
-  const Tensor w = leaf({1});
-  std::atomic<int> done{0};
-  const auto work = [&] {
-    for (int i = 0; i < 2000; ++i) {
-      Tape tape;
-      try {
-        tape.backward(w * 1.0);
-        ++done;
-      } catch (const wg::TapeError&) {
-      }
-    }
-  };
-  std::thread a(work), b(work), c(work);
-  a.join();
-  b.join();
-  c.join();
-  CHECK(w.grad().item() == done);
-  CHECK(done > 0);
-}
-
-TEST_CASE("many short backward passes over one long tape take time that follows their own length") {
-  const Tensor w = leaf({1});
-  const auto seconds = [&](int count) {
-    Tape tape;
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < count; ++i) tape.backward(w * 1.0);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  seconds(1000);
-  CHECK(seconds(64'000) < 200 * seconds(1000) + 1.0);  // 64 times as many; a quadratic walk would take 4096 times as long
-}
-
-TEST_CASE("closures are aligned as their type asks") {
-  struct alignas(64) Wide {
-    double values[8];
-  };
-  const Tensor w = leaf({1});
-  Tape tape;
-  bool aligned = true;
-  Tensor y = w;
-  for (int i = 0; i < 50; ++i) {
-    const Wide wide{{double(i)}};
-    y = wg::record("mine", y.detach().clone(), {y}, {}, [wide, &aligned](wg::BackwardStep& step) {
-      aligned = aligned && reinterpret_cast<std::uintptr_t>(&wide) % 64 == 0;
-      step.give(0, step.grad());
-    });
-  }
-  tape.backward(y);
-  CHECK(aligned);
-  CHECK(w.grad().item() == 1);
 }

@@ -125,12 +125,14 @@ void sum_masked_rows(const SumRows& args, std::int64_t begin, std::int64_t end) 
     const std::int64_t which = args.select ? args.select[i] : i;
     const std::int64_t* order = args.order ? args.order + args.starts[which] : nullptr;
     const std::int64_t terms = args.order ? args.starts[which + 1] - args.starts[which] : args.terms;
-    if (order) {  // the order is ascending only within a sum: the hardware cannot guess the next row
-      const std::int64_t ahead = args.starts[which] + rows_ahead;
-      if (ahead < args.starts[args.sums]) prefetch(rows + args.order[ahead] * d, d);
-    }
     float* out = args.out + which * d;
-    const auto element = [&](std::int64_t k) WENGERT_LAMBDA { return (order ? order[k] : which + k * args.stride) * d; };
+    // The order is ascending only within a sum: the hardware cannot guess the next row.
+    const std::int64_t known = args.order ? args.order + args.starts[args.sums] - order : 0;
+    const auto element = [&](std::int64_t k, std::int64_t j, std::int64_t floats) WENGERT_LAMBDA {
+      if (!order) return (which + k * args.stride) * d + j;
+      if (k + rows_ahead < known) prefetch(rows + order[k + rows_ahead] * d + j, floats);
+      return order[k] * d + j;
+    };
     for_each_stripe(
         d,
         [&](std::int64_t j, auto count) WENGERT_LAMBDA {
@@ -139,7 +141,7 @@ void sum_masked_rows(const SumRows& args, std::int64_t begin, std::int64_t end) 
           tree_sums<registers>(
               terms,
               [&](std::int64_t k, Floats* x)
-                  WENGERT_LAMBDA { kept_stripe<registers, Masked, Even>(rows, mask, factor, element(k) + j, x); },
+                  WENGERT_LAMBDA { kept_stripe<registers, Masked, Even>(rows, mask, factor, element(k, j, registers * width), x); },
               sum);
           store_stripe<registers>(out + j, sum);
         },
@@ -149,7 +151,7 @@ void sum_masked_rows(const SumRows& args, std::int64_t begin, std::int64_t end) 
           tree_sums<1>(
               terms,
               [&](std::int64_t k, Floats* x)
-                  WENGERT_LAMBDA { *x = kept_value<Masked, Even>(rows, mask, factor, element(k) + j, count, get); },
+                  WENGERT_LAMBDA { *x = kept_value<Masked, Even>(rows, mask, factor, element(k, j, count), count, get); },
               sum);
           put(out + j, sum[0]);
         });
@@ -164,53 +166,56 @@ void sum_rows(const SumRows& args, std::int64_t begin, std::int64_t end) {
 }
 
 // --- Both gradients in one pass over the upstream gradient: each row is a term of its position's sum, and, where its token
-// occurs once in the batch, all of that token's gradient ---
+// occurs once in the batch, all of that token's gradient. The sums of a few positions stay in the first-level cache while the
+// sequences are read one after the other, in long runs ---
+
+constexpr std::int64_t sums_together = 4096;  // floats
+
+template <bool First, bool Masked, bool Even, bool Stream>
+WENGERT_INLINE void split_row(const SplitRows& args, Floats factor, std::int64_t row, const float* next, float* sums) {
+  const std::int64_t d = args.d, slot = args.slots[row];
+  float* token = args.tokens + slot * d;
+  const auto walk = [&](auto with_token) WENGERT_LAMBDA {
+    for_each_register(d, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
+      const std::int64_t count = d - j < width ? d - j : width;
+      const Floats x = kept_value<Masked, Even>(args.rows, args.mask, factor, row * d + j, count, get);
+      if constexpr (First)
+        put(sums + j, x);
+      else
+        put(sums + j, get(sums + j) + x);
+      if constexpr (with_token.value) {
+        if constexpr (Stream)
+          store_streaming(token + j, x);
+        else
+          put(token + j, x);
+      }
+    });
+  };
+  if (next) prefetch(next, d);
+  if (slot >= 0)
+    walk(std::true_type());
+  else
+    walk(std::false_type());
+}
 
 template <bool Masked, bool Even, bool Stream>
 void split_masked_rows(const SplitRows& args, std::int64_t begin, std::int64_t end) {
   const std::int64_t d = args.d, batch = args.batch, length = args.length;
+  const std::int64_t together = d < sums_together ? sums_together / d : 1;
   const Floats factor(args.scale);
-  const float* rows = args.rows;
-  const std::uint8_t* mask = args.mask;
-  for (std::int64_t t = begin; t < end; ++t) {
-    float* sums = args.positions + t * d;
-    for_each_stripe(
-        d,
-        [&](std::int64_t j, auto count) WENGERT_LAMBDA {
-          constexpr int registers = decltype(count)::value;
-          Floats sum[registers];
-          tree_sums<registers>(
-              batch,
-              [&](std::int64_t b, Floats* x) WENGERT_LAMBDA {
-                const std::int64_t row = b * length + t, slot = args.slots[row], e = row * d + j;
-                prefetch(rows + e + d, registers * width);  // the next position of this sequence
-                kept_stripe<registers, Masked, Even>(rows, mask, factor, e, x);
-                if (slot < 0) return;
-                float* to = args.tokens + slot * d + j;
-#pragma GCC unroll 8
-                for (int c = 0; c < registers; ++c) {
-                  if constexpr (Stream)
-                    store_streaming(to + c * width, x[c]);
-                  else
-                    store(to + c * width, x[c]);
-                }
-              },
-              sum);
-          store_stripe<registers>(sums + j, sum);
-        },
-        [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
-          const std::int64_t count = d - j < width ? d - j : width;
-          Floats sum[1];
-          tree_sums<1>(
-              batch,
-              [&](std::int64_t b, Floats* x) WENGERT_LAMBDA {
-                const std::int64_t row = b * length + t, slot = args.slots[row];
-                *x = kept_value<Masked, Even>(rows, mask, factor, row * d + j, count, get);
-                if (slot >= 0) put(args.tokens + slot * d + j, *x);
-              },
-              sum);
-          put(sums + j, sum[0]);
-        });
+  for (std::int64_t from = begin; from < end; from += together) {
+    const std::int64_t to = from + together < end ? from + together : end;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      for (std::int64_t t = from; t < to; ++t) {
+        const std::int64_t row = b * length + t;
+        const float* next = t + 1 < to ? args.rows + (row + 1) * d : b + 1 < batch ? args.rows + ((b + 1) * length + from) * d : nullptr;
+        float* sums = args.positions + t * d;
+        if (b == 0)
+          split_row<true, Masked, Even, Stream>(args, factor, row, next, sums);
+        else
+          split_row<false, Masked, Even, Stream>(args, factor, row, next, sums);
+      }
+    }
   }
   if constexpr (Stream) _mm_sfence();
 }
