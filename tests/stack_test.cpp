@@ -214,13 +214,14 @@ namespace {
 
 // embed_dropout and its backward for ids (batch, length) against the scalar code.
 template <class T>
-void check_embed(std::int64_t batch, std::int64_t length, std::int64_t d, double p, int position_rank) {
+void check_embed(std::int64_t batch, std::int64_t length, std::int64_t d, double p, int position_rank,
+                 std::int64_t token_rows = 5) {
   CAPTURE(batch);
   CAPTURE(length);
   CAPTURE(d);
   CAPTURE(p);
   CAPTURE(position_rank);
-  const std::int64_t n = batch * length, token_rows = 5, position_rows = length + 3, start = 2, padding = 1;
+  const std::int64_t n = batch * length, position_rows = length + 3, start = 2, padding = 1;
   const wg::Dropout dropout{p, {.seed = 77, .stream = 1, .counter = 640}};
   const bits::Drawing drawing{.p = p, .seed = 77, .stream = 1, .base = 640};
   const auto tokens = special_values<T>(token_rows * d, 14), positions = random_values<T>(position_rows * d, 15);
@@ -266,6 +267,8 @@ TEST_CASE_TEMPLATE("embed_dropout and its backward, fused or not, have the bits 
       check_embed<T>(2, 17, 64, p, position_rank);
       check_embed<T>(70, 2, 9, p, position_rank);  // position sums of more than two blocks
     }
+  for (const std::int64_t d : {64, 100, 128, 129, 192, 260, 333})  // most tokens occur once
+    for (const std::int64_t batch : {1, 3, 33, 64, 65}) check_embed<T>(batch, 7, d, 0.1, 0, 20 * batch);
 }
 
 namespace {

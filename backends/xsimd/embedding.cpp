@@ -166,7 +166,7 @@ void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, cons
     sums.mask = mask_of(saved[0]);
     sums.scale = static_cast<float>(dropout.scale());
   }
-  if (token_grad && position_grad && !place.ids.defined() && ids.numel() > 0 && ids.numel() / ids.size(-1) <= 32) {
+  if (token_grad && position_grad && !place.ids.defined() && ids.numel() > 0) {
     position_grad->ids = empty({ids.size(-1)}, ids);
     iota(position_grad->ids, place.start);
     position_grad->rows = empty({ids.size(-1), sums.d}, grad);

@@ -46,8 +46,8 @@ struct SumRows {
   float* out;  // (sums, d)
 };
 
-// rows (batch, length, d), of which some elements are dropped, to positions (length, d), their sums over the batch, 1 to 32
-// (one block of the fixed tree), and, row by row, to tokens[slots[row]] where that is not negative.
+// rows (batch, length, d), of which some elements are dropped, to positions (length, d), their sums over the batch > 0, and,
+// row by row, to tokens[slots[row]] where that is not negative.
 struct SplitRows {
   const float* rows;
   const std::uint8_t* mask;  // null: nothing is dropped

@@ -28,10 +28,12 @@ void unary(int op, const float* x, float scalar, float* out, std::int64_t n) {
 }
 
 template <class Op>
-WENGERT_INLINE void zip(const float* a, std::int64_t a_step, const float* b, std::int64_t b_step, float* out, std::int64_t n, Op op) {
+WENGERT_INLINE void zip(const float* a, std::int64_t a_step, const float* b, std::int64_t b_step, float* out,
+                        std::int64_t n, Op op) {
   if (n == 0) return;
   if (a_step != 0 && b_step != 0) {
-    for_each_register(n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA { put(out + j, op(get(a + j), get(b + j))); });
+    for_each_register(
+        n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA { put(out + j, op(get(a + j), get(b + j))); });
   } else if (a_step != 0) {
     const Floats one(*b);
     for_each_register(n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA { put(out + j, op(get(a + j), one)); });
@@ -44,7 +46,8 @@ WENGERT_INLINE void zip(const float* a, std::int64_t a_step, const float* b, std
   }
 }
 
-void binary(int op, const float* a, std::int64_t a_step, const float* b, std::int64_t b_step, float* out, std::int64_t n) {
+void binary(int op, const float* a, std::int64_t a_step, const float* b, std::int64_t b_step, float* out,
+            std::int64_t n) {
   const Floats zero(0.0F), one(1.0F), two(2.0F);
   const auto apply = [&](auto f) { zip(a, a_step, b, b_step, out, n, f); };
   switch (static_cast<Binary>(op)) {
@@ -95,7 +98,8 @@ struct ColumnSums {
   }
 };
 
-// Sums of Count registers side by side over rows begin <= i < end, of which there is one at least; row(i, x) fetches one.
+// Sums of Count registers side by side over rows begin <= i < end, of which there is one at least; row(i, x) fetches
+// one.
 template <int Count, class Row>
 WENGERT_INLINE void sum_block(std::int64_t begin, std::int64_t end, Row row, Floats* total) {
   Floats sum[Count];  // in registers: nobody takes its address
@@ -123,8 +127,8 @@ WENGERT_INLINE void tree_sums(std::int64_t n, Row row, Floats* total) {
   sums.finish(complete, n % 32 != 0, total);
 }
 
-// Calls wide(j, count) for stripes of 8 and then 4 registers of n floats, long enough runs of memory for the hardware to read
-// ahead, and narrow(j, load, store) for each register that is left. count.value is the 8 or the 4.
+// Calls wide(j, count) for stripes of 8 and then 4 registers of n floats, long enough runs of memory for the hardware
+// to read ahead, and narrow(j, load, store) for each register that is left. count.value is the 8 or the 4.
 template <class Wide, class Narrow>
 WENGERT_INLINE void for_each_stripe(std::int64_t n, Wide wide, Narrow narrow) {
   std::int64_t j = 0;
@@ -162,7 +166,8 @@ void sum_columns(const float* x, std::int64_t n, std::int64_t inner, std::int64_
       [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
         const float* column = x + begin + j;
         Floats sum[1];
-        tree_sums<1>(n, [=](std::int64_t i, Floats* row) WENGERT_LAMBDA { *row = get(column + i * inner); }, sum);
+        tree_sums<1>(
+            n, [=](std::int64_t i, Floats* row) WENGERT_LAMBDA { *row = get(column + i * inner); }, sum);
         put(out + begin + j, sum[0]);
       });
 }
@@ -205,7 +210,8 @@ float sum_row(const float* x, std::int64_t n) {
 }
 
 double sum_squares(const float* x, std::int64_t n) {
-  return row_tree_sum<double>(n, [x](std::int64_t i) WENGERT_LAMBDA { return static_cast<double>(x[i]) * static_cast<double>(x[i]); });
+  return row_tree_sum<double>(
+      n, [x](std::int64_t i) WENGERT_LAMBDA { return static_cast<double>(x[i]) * static_cast<double>(x[i]); });
 }
 
 float max_row(const float* x, std::int64_t n) {

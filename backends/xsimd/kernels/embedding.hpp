@@ -3,8 +3,8 @@
 namespace wengert::xsimd_backend {
 namespace {
 
-// Bits of elements e, ..., e + count - 1 (count <= 16), reading no byte that holds none of them. `Even`: e is a multiple of
-// the register width.
+// Bits of elements e, ..., e + count - 1 (count <= 16), reading no byte that holds none of them. `Even`: e is a
+// multiple of the register width.
 template <bool Even>
 WENGERT_INLINE std::uint32_t bits_at(const std::uint8_t* mask, std::int64_t e, std::int64_t count) {
   const std::uint8_t* byte = mask + (e >> 3);
@@ -25,7 +25,8 @@ WENGERT_INLINE std::uint32_t bits_at(const std::uint8_t* mask, std::int64_t e, s
 }
 
 template <bool Even>
-void apply_mask_from(const float* x, const std::uint8_t* mask, float scale, float* out, std::int64_t begin, std::int64_t end) {
+void apply_mask_from(const float* x, const std::uint8_t* mask, float scale, float* out, std::int64_t begin,
+                     std::int64_t end) {
   const Floats factor(scale);
   for_each_register(end - begin, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
     const std::int64_t e = begin + j, count = end - e < width ? end - e : width;
@@ -33,14 +34,16 @@ void apply_mask_from(const float* x, const std::uint8_t* mask, float scale, floa
   });
 }
 
-void apply_mask(const float* x, const std::uint8_t* mask, float scale, float* out, std::int64_t begin, std::int64_t end) {
+void apply_mask(const float* x, const std::uint8_t* mask, float scale, float* out, std::int64_t begin,
+                std::int64_t end) {
   if (begin % width == 0)
     apply_mask_from<true>(x, mask, scale, out, begin, end);
   else
     apply_mask_from<false>(x, mask, scale, out, begin, end);
 }
 
-// --- The fused forward: gather, add, drop and store, a row at a time; the bits are drawn just before they are needed ---
+// --- The fused forward: gather, add, drop and store, a row at a time; the bits are drawn just before they are needed
+// ---
 
 constexpr std::int64_t rows_ahead = 12;
 
@@ -56,13 +59,15 @@ void embed_rows(const Embed& args, std::int64_t begin, std::int64_t end) {
     if constexpr (Masked) {
       const std::int64_t needed = ((i + 1) * d + 127) / 128;
       if (drawn < needed) {
-        const std::int64_t until = (needed - drawn) % 2 == 1 && needed < last ? needed + 1 : needed;  // two at a time are faster
+        const std::int64_t until =
+            (needed - drawn) % 2 == 1 && needed < last ? needed + 1 : needed;  // two at a time are faster
         philox.draw(drawn, until, args.mask);
         drawn = until;
       }
     }
     const float* token = args.tokens + args.ids[i] * d;
-    const float* position = Added ? args.positions + (args.position_ids ? args.position_ids[at] : args.start + at) * d : nullptr;
+    const float* position =
+        Added ? args.positions + (args.position_ids ? args.position_ids[at] : args.start + at) * d : nullptr;
     if (Added && ++at == args.period) at = 0;
     float* out = args.out + i * d;
     for_each_register(d, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
@@ -85,18 +90,22 @@ void embed(const Embed& args, std::int64_t begin, std::int64_t end) {
   const bool even = args.d % width == 0;
   const bool stream = args.stream && even && reinterpret_cast<std::uintptr_t>(args.out) % 64 == 0;
   if (!args.positions)
-    return stream ? embed_rows<false, false, true, true>(args, begin, end) : embed_rows<false, false, true, false>(args, begin, end);
+    return stream ? embed_rows<false, false, true, true>(args, begin, end)
+                  : embed_rows<false, false, true, false>(args, begin, end);
   if (!args.mask)
-    return stream ? embed_rows<true, false, true, true>(args, begin, end) : embed_rows<true, false, true, false>(args, begin, end);
+    return stream ? embed_rows<true, false, true, true>(args, begin, end)
+                  : embed_rows<true, false, true, false>(args, begin, end);
   if (!even) return embed_rows<true, true, false, false>(args, begin, end);
-  return stream ? embed_rows<true, true, true, true>(args, begin, end) : embed_rows<true, true, true, false>(args, begin, end);
+  return stream ? embed_rows<true, true, true, true>(args, begin, end)
+                : embed_rows<true, true, true, false>(args, begin, end);
 }
 
 // --- Sums of rows: the gradients of both tables ---
 
 // `count` floats from element e on, dropped ones as +0.
 template <bool Masked, bool Even, class Get>
-WENGERT_INLINE Floats kept_value(const float* rows, const std::uint8_t* mask, Floats factor, std::int64_t e, std::int64_t count, Get get) {
+WENGERT_INLINE Floats kept_value(const float* rows, const std::uint8_t* mask, Floats factor, std::int64_t e,
+                                 std::int64_t count, Get get) {
   if constexpr (!Masked) return get(rows + e);
   return select_bits(bits_at<Even>(mask, e, count), get(rows + e) * factor);
 }
@@ -125,14 +134,13 @@ void sum_masked_rows(const SumRows& args, std::int64_t begin, std::int64_t end) 
     const std::int64_t which = args.select ? args.select[i] : i;
     const std::int64_t* order = args.order ? args.order + args.starts[which] : nullptr;
     const std::int64_t terms = args.order ? args.starts[which + 1] - args.starts[which] : args.terms;
+    if (order) {  // the order is ascending only within a sum: the hardware cannot guess the next row
+      const std::int64_t ahead = args.starts[which] + rows_ahead;
+      if (ahead < args.starts[args.sums]) prefetch(rows + args.order[ahead] * d, d);
+    }
     float* out = args.out + which * d;
-    // The order is ascending only within a sum: the hardware cannot guess the next row.
-    const std::int64_t known = args.order ? args.order + args.starts[args.sums] - order : 0;
-    const auto element = [&](std::int64_t k, std::int64_t j, std::int64_t floats) WENGERT_LAMBDA {
-      if (!order) return (which + k * args.stride) * d + j;
-      if (k + rows_ahead < known) prefetch(rows + order[k + rows_ahead] * d + j, floats);
-      return order[k] * d + j;
-    };
+    const auto element = [&](std::int64_t k)
+                             WENGERT_LAMBDA { return (order ? order[k] : which + k * args.stride) * d; };
     for_each_stripe(
         d,
         [&](std::int64_t j, auto count) WENGERT_LAMBDA {
@@ -141,7 +149,7 @@ void sum_masked_rows(const SumRows& args, std::int64_t begin, std::int64_t end) 
           tree_sums<registers>(
               terms,
               [&](std::int64_t k, Floats* x)
-                  WENGERT_LAMBDA { kept_stripe<registers, Masked, Even>(rows, mask, factor, element(k, j, registers * width), x); },
+                  WENGERT_LAMBDA { kept_stripe<registers, Masked, Even>(rows, mask, factor, element(k) + j, x); },
               sum);
           store_stripe<registers>(out + j, sum);
         },
@@ -151,7 +159,7 @@ void sum_masked_rows(const SumRows& args, std::int64_t begin, std::int64_t end) 
           tree_sums<1>(
               terms,
               [&](std::int64_t k, Floats* x)
-                  WENGERT_LAMBDA { *x = kept_value<Masked, Even>(rows, mask, factor, element(k, j, count), count, get); },
+                  WENGERT_LAMBDA { *x = kept_value<Masked, Even>(rows, mask, factor, element(k) + j, count, get); },
               sum);
           put(out + j, sum[0]);
         });
@@ -165,57 +173,54 @@ void sum_rows(const SumRows& args, std::int64_t begin, std::int64_t end) {
   return sum_masked_rows<true, false>(args, begin, end);
 }
 
-// --- Both gradients in one pass over the upstream gradient: each row is a term of its position's sum, and, where its token
-// occurs once in the batch, all of that token's gradient. The sums of a few positions stay in the first-level cache while the
-// sequences are read one after the other, in long runs ---
-
-constexpr std::int64_t sums_together = 4096;  // floats
-
-template <bool First, bool Masked, bool Even, bool Stream>
-WENGERT_INLINE void split_row(const SplitRows& args, Floats factor, std::int64_t row, const float* next, float* sums) {
-  const std::int64_t d = args.d, slot = args.slots[row];
-  float* token = args.tokens + slot * d;
-  const auto walk = [&](auto with_token) WENGERT_LAMBDA {
-    for_each_register(d, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
-      const std::int64_t count = d - j < width ? d - j : width;
-      const Floats x = kept_value<Masked, Even>(args.rows, args.mask, factor, row * d + j, count, get);
-      if constexpr (First)
-        put(sums + j, x);
-      else
-        put(sums + j, get(sums + j) + x);
-      if constexpr (with_token.value) {
-        if constexpr (Stream)
-          store_streaming(token + j, x);
-        else
-          put(token + j, x);
-      }
-    });
-  };
-  if (next) prefetch(next, d);
-  if (slot >= 0)
-    walk(std::true_type());
-  else
-    walk(std::false_type());
-}
+// --- Both gradients in one pass over the upstream gradient: each row is a term of its position's sum, and, where its
+// token occurs once in the batch, all of that token's gradient ---
 
 template <bool Masked, bool Even, bool Stream>
 void split_masked_rows(const SplitRows& args, std::int64_t begin, std::int64_t end) {
   const std::int64_t d = args.d, batch = args.batch, length = args.length;
-  const std::int64_t together = d < sums_together ? sums_together / d : 1;
   const Floats factor(args.scale);
-  for (std::int64_t from = begin; from < end; from += together) {
-    const std::int64_t to = from + together < end ? from + together : end;
-    for (std::int64_t b = 0; b < batch; ++b) {
-      for (std::int64_t t = from; t < to; ++t) {
-        const std::int64_t row = b * length + t;
-        const float* next = t + 1 < to ? args.rows + (row + 1) * d : b + 1 < batch ? args.rows + ((b + 1) * length + from) * d : nullptr;
-        float* sums = args.positions + t * d;
-        if (b == 0)
-          split_row<true, Masked, Even, Stream>(args, factor, row, next, sums);
-        else
-          split_row<false, Masked, Even, Stream>(args, factor, row, next, sums);
-      }
-    }
+  const float* rows = args.rows;
+  const std::uint8_t* mask = args.mask;
+  for (std::int64_t t = begin; t < end; ++t) {
+    float* sums = args.positions + t * d;
+    for_each_stripe(
+        d,
+        [&](std::int64_t j, auto count) WENGERT_LAMBDA {
+          constexpr int registers = decltype(count)::value;
+          Floats sum[registers];
+          tree_sums<registers>(
+              batch,
+              [&](std::int64_t b, Floats* x) WENGERT_LAMBDA {
+                const std::int64_t row = b * length + t, slot = args.slots[row], e = row * d + j;
+                prefetch(rows + e + d, registers * width);  // the next position of this sequence
+                kept_stripe<registers, Masked, Even>(rows, mask, factor, e, x);
+                if (slot < 0) return;
+                float* to = args.tokens + slot * d + j;
+#pragma GCC unroll 8
+                for (int c = 0; c < registers; ++c) {
+                  if constexpr (Stream)
+                    store_streaming(to + c * width, x[c]);
+                  else
+                    store(to + c * width, x[c]);
+                }
+              },
+              sum);
+          store_stripe<registers>(sums + j, sum);
+        },
+        [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
+          const std::int64_t count = d - j < width ? d - j : width;
+          Floats sum[1];
+          tree_sums<1>(
+              batch,
+              [&](std::int64_t b, Floats* x) WENGERT_LAMBDA {
+                const std::int64_t row = b * length + t, slot = args.slots[row];
+                *x = kept_value<Masked, Even>(rows, mask, factor, row * d + j, count, get);
+                if (slot >= 0) put(args.tokens + slot * d + j, *x);
+              },
+              sum);
+          put(sums + j, sum[0]);
+        });
   }
   if constexpr (Stream) _mm_sfence();
 }
@@ -224,9 +229,11 @@ void split_rows(const SplitRows& args, std::int64_t begin, std::int64_t end) {
   const bool even = args.d % width == 0;
   const bool stream = args.stream && even && reinterpret_cast<std::uintptr_t>(args.tokens) % 64 == 0;
   if (!args.mask)
-    return stream ? split_masked_rows<false, true, true>(args, begin, end) : split_masked_rows<false, true, false>(args, begin, end);
+    return stream ? split_masked_rows<false, true, true>(args, begin, end)
+                  : split_masked_rows<false, true, false>(args, begin, end);
   if (!even) return split_masked_rows<true, false, false>(args, begin, end);
-  return stream ? split_masked_rows<true, true, true>(args, begin, end) : split_masked_rows<true, true, false>(args, begin, end);
+  return stream ? split_masked_rows<true, true, true>(args, begin, end)
+                : split_masked_rows<true, true, false>(args, begin, end);
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ class Philox {
  public:
   WENGERT_INLINE explicit Philox(const Drawing& drawing) : base_(drawing.base), limit_(drawing.threshold) {
     auto k0 = static_cast<std::uint32_t>(drawing.seed), k1 = static_cast<std::uint32_t>(drawing.seed >> 32);
-    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9U, k1 += 0xBB67AE85U) keys_[2 * round] = words(k0), keys_[2 * round + 1] = words(k1);
+    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9U, k1 += 0xBB67AE85U)
+      keys_[2 * round] = words(k0), keys_[2 * round + 1] = words(k1);
     // Words 2 and 3 of every counter are the stream, so half of the first round is done here.
     const std::uint64_t product = std::uint64_t{0xCD9E8D57U} * static_cast<std::uint32_t>(drawing.stream);
     keys_[0] = exclusive_or(keys_[0], words(static_cast<std::uint32_t>(product >> 32)));
@@ -30,7 +31,9 @@ class Philox {
  private:
   static constexpr int counters = static_cast<int>(philox_registers * width / 2);  // of a part: 8 or 16
 
-  WENGERT_INLINE std::uint64_t first(std::int64_t group) const { return base_ + 16 * static_cast<std::uint64_t>(group); }
+  WENGERT_INLINE std::uint64_t first(std::int64_t group) const {
+    return base_ + 16 * static_cast<std::uint64_t>(group);
+  }
 
   template <int Parts>
   WENGERT_INLINE void draw_parts(std::uint64_t first, std::uint8_t* mask) const {

@@ -1,0 +1,133 @@
+// EMB-10: kernels neither read nor write a byte outside their tensors, at any width. Every operand ends where a page
+// begins that nobody may touch, or begins where such a page ends. Runs on CPU backends, optimised code included.
+
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+
+#include "../framework/core/tensor_impl.hpp"
+#include "same_bits.hpp"
+#include "wengert/kernels.hpp"
+
+namespace wg = wengert;
+using wg::DType;
+using wg::Shape;
+using wg::Tensor;
+
+namespace {
+
+// Pages for one tensor, between two that trap.
+class Guarded {
+ public:
+  Guarded(const Shape& shape, DType dtype, bool at_end) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * wg::size_of(dtype);
+    const std::size_t inside = (bytes + page - 1) / page * page;
+    bytes_ = inside + 2 * page;
+    memory_ = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory_ != MAP_FAILED);
+    char* const first = static_cast<char*>(memory_) + page;
+    if (inside > 0) REQUIRE(mprotect(first, inside, PROT_READ | PROT_WRITE) == 0);
+    char* const data = at_end ? first + inside - bytes : first;
+    std::memset(data, 0xFF, bytes);  // NaN, or -1
+    tensor = wg::detail::TensorAccess::make(wg::Storage::borrow(wg::host_memory(), data, bytes), shape, dtype,
+                                            wg::current_backend());
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  ~Guarded() {
+    tensor = {};
+    munmap(memory_, bytes_);
+  }
+  Guarded& operator<<(const std::vector<float>& values) {
+    std::memcpy(tensor.storage().write(), values.data(), tensor.storage().bytes());
+    return *this;
+  }
+  Guarded& operator<<(const std::vector<std::int64_t>& values) {
+    std::memcpy(tensor.storage().write(), values.data(), tensor.storage().bytes());
+    return *this;
+  }
+  Tensor tensor;
+
+ private:
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+bool written(const Tensor& x) {
+  for (const float value : x.to_vector<float>())
+    if (value != value) return false;
+  return true;
+}
+
+std::vector<float> values(std::int64_t count) { return wengert::testing::random_values<float>(count, 9); }
+
+}  // namespace
+
+TEST_CASE("EMB-10: no access outside the tensors, at any width") {
+  if (!wg::current_backend().memory().host_visible()) return;
+  wg::Kernels& kernels = wg::current_backend().kernels(DType::float32);
+  const std::int64_t rows = 5, batch = 2, length = 3, n = batch * length;
+  for (const bool at_end : {true, false})
+    for (std::int64_t d = 1; d <= 67; ++d) {
+      CAPTURE(at_end);
+      CAPTURE(d);
+      const auto floats = [&](const Shape& shape) { return std::make_unique<Guarded>(shape, DType::float32, at_end); };
+      const auto table = floats({rows, d}), places = floats({length, d}), out = floats({batch, length, d}),
+                 grad = floats({batch, length, d});
+      *table << values(rows * d), *places << values(length * d), *grad << values(n * d);
+      Guarded ids({batch, length}, DType::int64, at_end);
+      ids << std::vector<std::int64_t>{4, 0, 4, 4, 1, 4};
+
+      kernels.gather_rows(table->tensor, ids.tensor, out->tensor);
+      CHECK(written(out->tensor));
+      for (const double p : {0.0, 0.3}) {
+        wg::Saved saved;
+        const wg::Dropout dropout{p, {1, 0, 0}};
+        const auto x = floats({batch, length, d});
+        kernels.embed_dropout(table->tensor, places->tensor, ids.tensor, {}, dropout, x->tensor, saved);
+        CHECK(written(x->tensor));
+        wg::RowGrad tokens, positions;
+        kernels.embed_dropout_backward(grad->tensor, ids.tensor, {}, dropout, saved, rows, length, {}, &tokens,
+                                       &positions);
+        CHECK(written(tokens.rows));
+        CHECK(written(positions.rows));
+      }
+      Guarded mask({4 * ((n * d + 127) / 128)}, DType::int32, at_end);
+      kernels.keep_mask({0.4, {2, 0, 0}}, n * d, mask.tensor);
+      const auto masked = floats({n, d});
+      kernels.apply_mask(grad->tensor, mask.tensor, 1.5, masked->tensor);
+      CHECK(written(masked->tensor));
+
+      const auto a = floats({n, d}), row = floats({d}), sum = floats({n, d}), total = floats({d}), column = floats({n});
+      *a << values(n * d), *row << values(d);
+      kernels.binary(wg::Binary::add, a->tensor, row->tensor, sum->tensor);
+      kernels.unary(wg::Unary::exp, a->tensor, 0.0, sum->tensor);
+      kernels.reduce(wg::Reduce::sum, {1, n, d}, a->tensor, total->tensor);
+      kernels.reduce(wg::Reduce::max, {n, d, 1}, a->tensor, column->tensor);
+      kernels.softmax(a->tensor, false, sum->tensor);
+      CHECK(written(sum->tensor));
+      CHECK(written(total->tensor));
+      CHECK(written(column->tensor));
+
+      const auto weight = floats({7, d}), product = floats({n, 7}), bias = floats({7});
+      *weight << values(7 * d), *bias << values(7);
+      kernels.linear(a->tensor, weight->tensor, bias->tensor, product->tensor);
+      CHECK(written(product->tensor));
+      const auto gram = floats({d, d});
+      wg::Matmul shape{.m = d, .n = d, .k = n, .trans_a = true};
+      kernels.matmul(shape, a->tensor, a->tensor, gram->tensor);
+      CHECK(written(gram->tensor));
+
+      const auto param = floats({rows, d}), m = floats({rows, d}), v = floats({rows, d}), step = floats({rows, d});
+      for (const auto* x : {&param, &m, &step}) **x << values(rows * d);
+      kernels.fill(v->tensor, 0.5);
+      kernels.adam_step({.lr = 0.1, .weight_decay = 0.1, .decoupled = true}, step->tensor, param->tensor, m->tensor,
+                        v->tensor);
+      kernels.sgd_step({.lr = 0.1, .momentum = 0.9}, step->tensor, param->tensor, m->tensor);
+      CHECK(written(param->tensor));
+    }
+}
