@@ -27,7 +27,8 @@ Dropout drawing() { return {.p = 0.1, .state = {.seed = 1}}; }
 Tensor mask(std::int64_t count) { return empty({bits::mask_words(count)}, DType::int32); }
 
 /// A product of (m, k) and (k, n).
-KernelBenchmark product(const char* name, std::int64_t m, std::int64_t k, std::int64_t out, bool trans_a, bool trans_b) {
+KernelBenchmark product(const char* name, std::int64_t m, std::int64_t k, std::int64_t out, bool trans_a,
+                        bool trans_b) {
   return {name, Traffic::copy, 4.0 * static_cast<double>(m * k + k * out + m * out),
           [=](Kernels& kernels) -> Body {
             const Matmul shape{.m = m, .n = out, .k = k, .trans_a = trans_a, .trans_b = trans_b};
@@ -39,9 +40,8 @@ KernelBenchmark product(const char* name, std::int64_t m, std::int64_t k, std::i
 }
 
 void add_elementwise(std::vector<KernelBenchmark>& list) {
-  list.push_back({"fill", Traffic::copy, bytes, [](Kernels& k) -> Body {
-                    return [&k, out = some({n})]() mutable { k.fill(out, 1.5); };
-                  }});
+  list.push_back({"fill", Traffic::copy, bytes,
+                  [](Kernels& k) -> Body { return [&k, out = some({n})]() mutable { k.fill(out, 1.5); }; }});
   list.push_back({"iota", Traffic::copy, bytes, [](Kernels& k) -> Body {
                     return [&k, out = empty({n / 2}, DType::int64)]() mutable { k.iota(out, 3); };
                   }});
@@ -60,21 +60,26 @@ void add_elementwise(std::vector<KernelBenchmark>& list) {
                       return [&k, op, x = some({n}), out = some({n})]() mutable { k.unary(op, x, 0.0, out); };
                     }});
   list.push_back({"binary/add", Traffic::copy, 3 * bytes, [](Kernels& k) -> Body {
-                    return [&k, a = some({n}), b = some({n}), out = some({n})]() mutable { k.binary(Binary::add, a, b, out); };
+                    return [&k, a = some({n}), b = some({n}), out = some({n})]() mutable {
+                      k.binary(Binary::add, a, b, out);
+                    };
                   }});
   list.push_back({"binary/add_row", Traffic::copy, 2 * bytes, [](Kernels& k) -> Body {
                     return [&k, a = some({rows, columns}), b = some({columns}), out = some({rows, columns})]() mutable {
                       k.binary(Binary::add, a, b, out);
                     };
                   }});
-  for (const auto& [name, axis] : {std::pair{"reduce/rows", Axis{rows, columns, 1}}, std::pair{"reduce/columns", Axis{1, rows, columns}}})
+  for (const auto& [name, axis] :
+       {std::pair{"reduce/rows", Axis{rows, columns, 1}}, std::pair{"reduce/columns", Axis{1, rows, columns}}})
     list.push_back({name, Traffic::read, bytes, [axis = axis](Kernels& k) -> Body {
                       return [&k, axis, x = some({n}), out = some({axis.outer * axis.inner})]() mutable {
                         k.reduce(Reduce::sum, axis, x, out);
                       };
                     }});
   list.push_back({"argmax", Traffic::read, bytes, [](Kernels& k) -> Body {
-                    return [&k, x = some({n}), out = empty({rows}, DType::int64)]() mutable { k.argmax({rows, columns, 1}, x, out); };
+                    return [&k, x = some({n}), out = empty({rows}, DType::int64)]() mutable {
+                      k.argmax({rows, columns, 1}, x, out);
+                    };
                   }});
   list.push_back({"sum_squares", Traffic::read, bytes, [](Kernels& k) -> Body {
                     return [&k, x = some({n}), out = empty({}, DType::float64)]() mutable { k.sum_squares(x, out); };
@@ -83,13 +88,13 @@ void add_elementwise(std::vector<KernelBenchmark>& list) {
 
 void add_embedding(std::vector<KernelBenchmark>& list) {
   list.push_back({"gather_rows", Traffic::copy, 2 * token_bytes, [](Kernels& k) -> Body {
-                    return [&k, table = some({vocabulary, width}), ids = some_ids(), out = some({tokens, width})]() mutable {
-                      k.gather_rows(table, ids, out);
-                    };
+                    return [&k, table = some({vocabulary, width}), ids = some_ids(),
+                            out = some({tokens, width})]() mutable { k.gather_rows(table, ids, out); };
                   }});
-  list.push_back({"merge_rows", Traffic::copy, 2 * token_bytes, [](Kernels& k) -> Body {
-                    return [&k, grad = some({tokens, width}), ids = some_ids()] { k.merge_rows(ids, grad, vocabulary, {}); };
-                  }});
+  list.push_back(
+      {"merge_rows", Traffic::copy, 2 * token_bytes, [](Kernels& k) -> Body {
+         return [&k, grad = some({tokens, width}), ids = some_ids()] { k.merge_rows(ids, grad, vocabulary, {}); };
+       }});
   list.push_back({"add_rows", Traffic::update, 3 * token_bytes, [](Kernels& k) -> Body {
                     return [&k, merged = k.merge_rows(some_ids(), some({tokens, width}), vocabulary, {}),
                             table = some({vocabulary, width})]() mutable { k.add_rows(merged, table); };
@@ -131,7 +136,8 @@ void add_embedding(std::vector<KernelBenchmark>& list) {
                     k.embed_dropout(some({vocabulary, width}), some({length, width}), ids, {}, drawing(), out, saved);
                     return [&k, ids, out, saved] {
                       RowGrad token, position;
-                      k.embed_dropout_backward(out, ids, {}, drawing(), saved, vocabulary, length, {}, &token, &position);
+                      k.embed_dropout_backward(out, ids, {}, drawing(), saved, vocabulary, length, {}, &token,
+                                               &position);
                     };
                   }});
 }
@@ -149,10 +155,9 @@ void add_steps(std::vector<KernelBenchmark>& list) {
                   }});
   list.push_back({"adam_step/lazy_rows", Traffic::update, 7 * token_bytes, [](Kernels& k) -> Body {
                     const Shape shape{vocabulary, width};
-                    return [&k, grad = Gradient(k.merge_rows(some_ids(), some({tokens, width}), vocabulary, {})), p = some(shape),
-                            m = some(shape), v = some(shape)]() mutable {
-                      k.adam_step({.lr = 1e-3, .lazy_rows = true}, grad, p, m, v);
-                    };
+                    return [&k, grad = Gradient(k.merge_rows(some_ids(), some({tokens, width}), vocabulary, {})),
+                            p = some(shape), m = some(shape),
+                            v = some(shape)]() mutable { k.adam_step({.lr = 1e-3, .lazy_rows = true}, grad, p, m, v); };
                   }});
 }
 
@@ -166,9 +171,10 @@ void add_products(std::vector<KernelBenchmark>& list) {
                     return [&k, x = some({tokens, width}), weight = some({width, width}), bias = some({width}),
                             out = some({tokens, width})]() mutable { k.linear(x, weight, bias, out); };
                   },
-                  2.0 * tokens * width * width});
+                  2.0 * tokens* width* width});
   const Shape shape{batch, heads, window, head_width};
-  const double part = 4.0 * batch * heads * window * head_width, flops = 4.0 * batch * heads * window * window * head_width;
+  const double part = 4.0 * batch * heads * window * head_width,
+               flops = 4.0 * batch * heads * window * window * head_width;
   list.push_back({"attention", Traffic::copy, 4 * part,
                   [shape](Kernels& k) -> Body {
                     return [&k, q = some(shape), key = some(shape), v = some(shape), out = some(shape)]() mutable {
@@ -183,7 +189,8 @@ void add_products(std::vector<KernelBenchmark>& list) {
                     Tensor out = some(shape);
                     Saved saved;
                     k.attention({.scale = 0.125}, q, key, v, out, saved);
-                    return [&k, q, key, v, out, saved, to_q = some(shape), to_k = some(shape), to_v = some(shape)]() mutable {
+                    return [&k, q, key, v, out, saved, to_q = some(shape), to_k = some(shape),
+                            to_v = some(shape)]() mutable {
                       k.attention_backward({.scale = 0.125}, out, q, key, v, out, saved, to_q, to_k, to_v);
                     };
                   },
@@ -206,8 +213,10 @@ void add_losses(std::vector<KernelBenchmark>& list) {
                             sums = some({rows})]() mutable { k.cross_entropy(x, labels, -100, losses, sums); };
                   }});
   list.push_back({"cross_entropy_backward", Traffic::copy, 2 * bytes, [=](Kernels& k) -> Body {
-                    return [&k, x = some(shape), labels = randint(0, columns, {rows}), grad = some({rows}), sums = some({rows}),
-                            out = some(shape)]() mutable { k.cross_entropy_backward(grad, x, labels, -100, sums, out); };
+                    return [&k, x = some(shape), labels = randint(0, columns, {rows}), grad = some({rows}),
+                            sums = some({rows}), out = some(shape)]() mutable {
+                      k.cross_entropy_backward(grad, x, labels, -100, sums, out);
+                    };
                   }});
 }
 

@@ -1,5 +1,5 @@
-// The embedding stack in the four configurations of configurations.hpp, on every backend: milliseconds a step, GB/s of what has
-// to move at least, and the fraction of the memory's speed, which is measured first. Ids are fresh every step.
+// The embedding stack in the four configurations of configurations.hpp, on every backend: milliseconds a step, GB/s of
+// what has to move at least, and the fraction of the memory's speed, which is measured first. Ids are fresh every step.
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -30,8 +30,8 @@ OurLayer& layer_for(const std::string& backend, const Configuration& c) {
   return *current.layer;
 }
 
-void run(benchmark::State& state, const std::string& backend, const Configuration& c, const std::string& kind, Work work,
-         const MemoryLimit& limit) {
+void run(benchmark::State& state, const std::string& backend, const Configuration& c, const std::string& kind,
+         Work work, const MemoryLimit& limit) {
   const BackendScope scope(backend);
   OurLayer& layer = layer_for(backend, c);
   layer.prepare(work);
@@ -69,10 +69,9 @@ int main(int argc, char** argv) {
     for (const Configuration& c : configurations) {
       for (const char* kind : {"uniform", "zipf"}) {
         for (std::size_t i = 0; i < work_names.size(); ++i) {
-          benchmark::RegisterBenchmark(fmt::format("{}/{}/{}/{}", backend, c.name, kind, work_names[i]).c_str(),
-                                       [=, &c](benchmark::State& state) {
-                                         run(state, backend, c, kind, static_cast<Work>(i), limit);
-                                       })
+          benchmark::RegisterBenchmark(
+              fmt::format("{}/{}/{}/{}", backend, c.name, kind, work_names[i]).c_str(),
+              [=, &c](benchmark::State& state) { run(state, backend, c, kind, static_cast<Work>(i), limit); })
               ->UseManualTime()
               ->Unit(benchmark::kMillisecond)
               ->MinTime(0.3);

@@ -1,6 +1,6 @@
-// Operations and kernels on every backend. `ops/...` runs the shared list of cases of the tests, forward and backward, where what
-// counts is the cost of a call; `kernels/...` runs every kernel at sizes that no cache holds, with GB/s of what it has to
-// move at least and the fraction of the memory's speed, which is measured first.
+// Operations and kernels on every backend. `ops/...` runs the shared list of cases of the tests, forward and backward,
+// where what counts is the cost of a call; `kernels/...` runs every kernel at sizes that no cache holds, with GB/s of
+// what it has to move at least and the fraction of the memory's speed, which is measured first.
 
 #include "bench_ops.hpp"
 
@@ -42,7 +42,8 @@ bool trains(const cases::Case& which) {
   return which.run(inputs).requires_grad();
 }
 
-void run_kernel(benchmark::State& state, const std::string& backend_name, const KernelBenchmark& kernel, const MemoryLimit& limit) {
+void run_kernel(benchmark::State& state, const std::string& backend_name, const KernelBenchmark& kernel,
+                const MemoryLimit& limit) {
   Backend& backend = wengert::backend(backend_name);
   const BackendScope scope(backend);
   const std::function<void()> body = kernel.make(backend.kernels(DType::float32));
@@ -51,7 +52,9 @@ void run_kernel(benchmark::State& state, const std::string& backend_name, const 
   for (auto _ : state) body();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const double calls_per_ns = 1e-9 * static_cast<double>(state.iterations()) / seconds.count();
-  const double speed = kernel.traffic == Traffic::read ? limit.read : kernel.traffic == Traffic::update ? limit.update : limit.best_copy();
+  const double speed = kernel.traffic == Traffic::read     ? limit.read
+                       : kernel.traffic == Traffic::update ? limit.update
+                                                           : limit.best_copy();
   state.counters["GB/s"] = kernel.bytes * calls_per_ns;
   state.counters["fraction"] = kernel.bytes * calls_per_ns / speed;
   if (kernel.flops > 0) state.counters["GFLOP/s"] = kernel.flops * calls_per_ns;
@@ -74,7 +77,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{}", account_of(backend));
     for (const wengert::KernelOrigin& origin : backend.kernel_origins()) {
       bool there = false;
-      for (const KernelBenchmark& kernel : kernels) there |= kernel.name.substr(0, kernel.name.find('/')) == origin.kernel;
+      for (const KernelBenchmark& kernel : kernels)
+        there |= kernel.name.substr(0, kernel.name.find('/')) == origin.kernel;
       if (!there) {
         fmt::print(stderr, "bench_ops: no benchmark of kernel {}\n", origin.kernel);
         return 1;
@@ -93,8 +97,9 @@ int main(int argc, char** argv) {
       if (!wengert::backend_available(name)) continue;
       for (const bool backward : {false, true}) {
         if (backward && !trained) continue;
-        benchmark::RegisterBenchmark(fmt::format("ops/{}/{}/{}", which.name, backward ? "backward" : "forward", name).c_str(),
-                                     [name, &which, backward](benchmark::State& state) { run_case(state, name, which, backward); })
+        benchmark::RegisterBenchmark(
+            fmt::format("ops/{}/{}/{}", which.name, backward ? "backward" : "forward", name).c_str(),
+            [name, &which, backward](benchmark::State& state) { run_case(state, name, which, backward); })
             ->UseRealTime()
             ->MinTime(0.02);
       }

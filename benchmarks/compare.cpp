@@ -1,4 +1,5 @@
-// compare: the embedding stack, Wengert against libtorch and PyTorch, on the same CPUs, a round of one and a round of the other.
+// compare: the embedding stack, Wengert against libtorch and PyTorch, on the same CPUs, a round of one and a round of
+// the other.
 //
 //   P0  this machine's libtorch as it is
 //   P1  the same with malloc told to keep its memory (the environment variable GLIBC_TUNABLES)
@@ -26,7 +27,8 @@ struct Options {
 };
 
 const char* tunables =
-    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=64000000000:glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1";
+    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=64000000000:glibc.malloc.top_pad=67108864:glibc.malloc."
+    "hugetlb=1";
 
 std::vector<Opponent> find_opponents(const Options& options) {
   const std::set<std::string> wanted(options.opponents.begin(), options.opponents.end());
@@ -129,14 +131,18 @@ int main(int argc, char** argv) {
   app.add_option("--ids", options.ids, "how ids are drawn (default: both)")
       ->check(CLI::IsMember({"uniform", "zipf"}))
       ->delimiter(',');
-  app.add_option("--work", options.works, "pieces of work (default: all)")->check(CLI::IsMember(all_works))->delimiter(',');
+  app.add_option("--work", options.works, "pieces of work (default: all)")
+      ->check(CLI::IsMember(all_works))
+      ->delimiter(',');
   app.add_option("--opponent", options.opponents, "opponents (default: all that are there)")
       ->check(CLI::IsMember({"P0", "P1", "P2", "PyTorch"}))
       ->delimiter(',');
-  app.add_option("--python", options.python, "a Python that has torch; or the environment variable WENGERT_TORCH_PYTHON")
+  app.add_option("--python", options.python,
+                 "a Python that has torch; or the environment variable WENGERT_TORCH_PYTHON")
       ->envname("WENGERT_TORCH_PYTHON");
   app.add_option("--rounds", options.settings.rounds, "rounds of each side (default: 7)")->check(CLI::Range(1, 1000));
-  app.add_option("--round-ms", options.settings.round_ms, "milliseconds of a round (default: 60)")->check(CLI::PositiveNumber);
+  app.add_option("--round-ms", options.settings.round_ms, "milliseconds of a round (default: 60)")
+      ->check(CLI::PositiveNumber);
   app.add_option("--json", options.json, "file for the rows");
   app.add_option("--markdown", options.markdown, "file for the tables; the picture goes beside it");
   try {

@@ -1,6 +1,6 @@
 #pragma once
-/// What is measured: four shapes of the embedding stack, the ids, and the pieces of work. Plain C++, because the program
-/// that measures libtorch includes it too; torch_peer.py says the same in Python.
+/// What is measured: four shapes of the embedding stack, the ids, and the pieces of work. Plain C++, because the
+/// program that measures libtorch includes it too; torch_peer.py says the same in Python.
 
 #include <algorithm>
 #include <array>
@@ -40,8 +40,8 @@ enum class Work : std::uint8_t {
   adamw,                 ///< and a step of AdamW over every row of both tables
   lazy_adam,             ///< and a step of Adam over the rows that the batch touched (SparseAdam)
 };
-inline constexpr std::array work_names = {"eval_forward", "train_forward", "train_forward_linear", "forward_backward",
-                                          "sgd",          "adamw",         "lazy_adam"};
+inline constexpr std::array work_names = {
+    "eval_forward", "train_forward", "train_forward_linear", "forward_backward", "sgd", "adamw", "lazy_adam"};
 inline std::string_view name_of(Work work) { return work_names[static_cast<std::size_t>(work)]; }
 
 /// The one called `name` of a list of things with names. Throws std::invalid_argument.
@@ -56,8 +56,8 @@ inline Work work(std::string_view name) {
   throw std::invalid_argument("no work " + std::string(name));
 }
 
-/// Ids that never come again: number n of the stream is a function of the seed and n alone. Uniform over the vocabulary, or
-/// by Zipf's law: id k with probability proportional to 1 / (k + 1).
+/// Ids that never come again: number n of the stream is a function of the seed and n alone. Uniform over the
+/// vocabulary, or by Zipf's law: id k with probability proportional to 1 / (k + 1).
 class IdStream {
  public:
   IdStream(const Configuration& c, std::string_view kind, std::uint64_t seed) : rows_(c.vocabulary), next_(seed << 40) {

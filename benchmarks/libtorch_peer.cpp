@@ -1,5 +1,5 @@
-// The work of configurations.hpp done by libtorch, as an opponent of `compare`, which starts this program and tells it what to
-// do, a line at a time:
+// The work of configurations.hpp done by libtorch, as an opponent of `compare`, which starts this program and tells it
+// what to do, a line at a time:
 //
 //   libtorch_peer CONFIG IDS THREADS plain|fast-mask     says who it is
 //   prepare WORK dense|sparse                            "ok", or why not
@@ -60,12 +60,14 @@ class SparseAdam {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const torch::Tensor grad = parameters_[i].grad().coalesce(), indices = grad._indices(), values = grad._values();
       const auto sparse = [&](const torch::Tensor& v) { return torch::sparse_coo_tensor(indices, v, grad.sizes()); };
-      const torch::Tensor old_first = first_[i].sparse_mask(grad)._values(), first_change = values.sub(old_first).mul_(1 - beta1);
+      const torch::Tensor old_first = first_[i].sparse_mask(grad)._values(),
+                          first_change = values.sub(old_first).mul_(1 - beta1);
       first_[i].add_(sparse(first_change));
       const torch::Tensor old_second = second_[i].sparse_mask(grad)._values(),
                           second_change = values.pow(2).sub_(old_second).mul_(1 - beta2);
       second_[i].add_(sparse(second_change));
-      const torch::Tensor numerator = first_change.add_(old_first), root = second_change.add_(old_second).sqrt_().add_(1e-8);
+      const torch::Tensor numerator = first_change.add_(old_first),
+                          root = second_change.add_(old_second).sqrt_().add_(1e-8);
       const double size = 1e-4 * std::sqrt(1 - std::pow(beta2, steps_)) / (1 - std::pow(beta1, steps_));
       parameters_[i].add_(sparse(numerator.div_(root).mul_(-size)));
     }
@@ -93,7 +95,8 @@ class Peer {
     lazy_.reset();
     const std::vector<torch::Tensor> tables = {tokens_, positions_};
     if (work == Work::sgd) optimizer_ = std::make_unique<torch::optim::SGD>(tables, torch::optim::SGDOptions(1e-3));
-    if (work == Work::adamw) optimizer_ = std::make_unique<torch::optim::AdamW>(tables, torch::optim::AdamWOptions(1e-4));
+    if (work == Work::adamw)
+      optimizer_ = std::make_unique<torch::optim::AdamW>(tables, torch::optim::AdamWOptions(1e-4));
     if (work == Work::adamw && sparse) return "AdamW has no sparse gradients";
     if (work == Work::lazy_adam) {
       if (!sparse) return "SparseAdam has no dense gradients";

@@ -15,12 +15,13 @@ namespace wengert::benchmarks {
 
 /// A program that does the same work; see libtorch_peer.cpp and torch_peer.py for what it is told and answers.
 struct Opponent {
-  std::string name;  ///< "P0"; empty: what the program says of itself is enough
+  std::string name;                  ///< "P0"; empty: what the program says of itself is enough
   std::vector<std::string> command;  ///< followed by configuration, ids, threads and `mode`
   std::vector<std::string> mode{};
   std::vector<std::pair<std::string, std::string>> environment{};
   std::vector<std::string> variants;  ///< kinds of gradients and optimisers
-  bool draws_as_pytorch = true;       ///< false: it differs from plain PyTorch only in dropout, so forwards without it are left out
+  bool draws_as_pytorch =
+      true;  ///< false: it differs from plain PyTorch only in dropout, so forwards without it are left out
 };
 
 struct Settings {
@@ -34,14 +35,14 @@ struct Settings {
 struct Row {
   std::string config, ids, work, backend, arch;
   int threads = 1;
-  std::string opponent;  ///< "P1 libtorch 1.13.1", "PyTorch 2.9.0, fused"
-  bool sparse = false;   ///< the opponent has sparse gradients
-  double opponent_ms = 0.0, ours_ms = 0.0;  ///< medians of all steps
-  double ratio = 0.0;                       ///< of these medians
-  double ratio_low = 0.0, ratio_high = 0.0;  ///< quartiles of the ratios of the rounds' medians
+  std::string opponent;                       ///< "P1 libtorch 1.13.1", "PyTorch 2.9.0, fused"
+  bool sparse = false;                        ///< the opponent has sparse gradients
+  double opponent_ms = 0.0, ours_ms = 0.0;    ///< medians of all steps
+  double ratio = 0.0;                         ///< of these medians
+  double ratio_low = 0.0, ratio_high = 0.0;   ///< quartiles of the ratios of the rounds' medians
   std::optional<double> ratio_over_sparse{};  ///< beside a ratio over dense gradients: that over sparse ones
-  double bytes = 0.0;     ///< that a step has to move at least
-  double fraction = 0.0;  ///< time for them at the memory's speed, of ours
+  double bytes = 0.0;                         ///< that a step has to move at least
+  double fraction = 0.0;                      ///< time for them at the memory's speed, of ours
 };
 
 /// The work `work` against every variant of the opponent in `child`. What it cannot do is told to `skipped`.

@@ -110,20 +110,24 @@ void keep(__m128 sum) {
 }  // namespace
 
 std::string MemoryLimit::text() const {
-  return fmt::format("copy {:.1f}, streaming copy {:.1f}, read {:.1f}, update {:.1f} GB/s, {} thread{}", copy, streaming_copy,
-                     read, MemoryLimit::update, threads, threads == 1 ? "" : "s");
+  return fmt::format("copy {:.1f}, streaming copy {:.1f}, read {:.1f}, update {:.1f} GB/s, {} thread{}", copy,
+                     streaming_copy, read, MemoryLimit::update, threads, threads == 1 ? "" : "s");
 }
 
 MemoryLimit measure_memory_limit(int threads) {
-  const std::size_t part = std::size_t{32} << 20, floats = part * static_cast<std::size_t>(threads);
+  constexpr std::size_t part = std::size_t{32} << 20;
+  const std::size_t floats = part * static_cast<std::size_t>(threads);
   Buffer from(floats), to(floats);
-  const auto at = [part](Buffer& buffer, int thread) { return buffer.data() + part * static_cast<std::size_t>(thread); };
+  const auto at = [](Buffer& buffer, int thread) { return buffer.data() + part * static_cast<std::size_t>(thread); };
   const auto bytes = static_cast<double>(floats * sizeof(float));
   MemoryLimit limit;
   limit.threads = threads;
-  limit.copy = 2e-9 * bytes / median_seconds(threads, [&](int t) { std::memcpy(at(to, t), at(from, t), part * sizeof(float)); });
-  limit.streaming_copy = 2e-9 * bytes / median_seconds(threads, [&](int t) { copy_streaming(at(from, t), at(to, t), part); });
-  limit.read = 1e-9 * bytes / median_seconds(threads, [&](int t) { keep(add_up(at(from, t), part, _mm_setzero_ps())); });
+  limit.copy =
+      2e-9 * bytes / median_seconds(threads, [&](int t) { std::memcpy(at(to, t), at(from, t), part * sizeof(float)); });
+  limit.streaming_copy =
+      2e-9 * bytes / median_seconds(threads, [&](int t) { copy_streaming(at(from, t), at(to, t), part); });
+  limit.read =
+      1e-9 * bytes / median_seconds(threads, [&](int t) { keep(add_up(at(from, t), part, _mm_setzero_ps())); });
   limit.update = 2e-9 * bytes / median_seconds(threads, [&](int t) { update(at(to, t), part); });
   return limit;
 }
@@ -148,7 +152,8 @@ double measure_gather_limit(std::int64_t rows, std::int64_t width, int threads) 
     __m128 sum = _mm_setzero_ps();
     for (std::size_t i = 0; i < count; ++i) {
       if (i + ahead < count)
-        for (std::size_t j = 0; j < floats; j += 16) _mm_prefetch(reinterpret_cast<const char*>(list[i + ahead] + j), _MM_HINT_T1);
+        for (std::size_t j = 0; j < floats; j += 16)
+          _mm_prefetch(reinterpret_cast<const char*>(list[i + ahead] + j), _MM_HINT_T1);
       sum = add_up(list[i], floats, sum);
     }
     keep(sum);

@@ -22,8 +22,8 @@ struct MemoryLimit {
 /// Takes about a second. Medians of several passes over buffers that no cache holds.
 MemoryLimit measure_memory_limit(int threads);
 
-/// GB/s at which random rows of `width` floats (a multiple of 16) come out of a table of `rows` rows, with the next rows prefetched: reads
-/// only, each row summed up in registers.
+/// GB/s at which random rows of `width` floats (a multiple of 16) come out of a table of `rows` rows, with the next
+/// rows prefetched: reads only, each row summed up in registers.
 double measure_gather_limit(std::int64_t rows, std::int64_t width, int threads);
 
 }  // namespace wengert::benchmarks

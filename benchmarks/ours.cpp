@@ -104,7 +104,8 @@ std::string architecture_of(Backend& backend) {
 
 std::string account_of(Backend& backend) {
   std::map<std::string_view, std::string> kernels;
-  for (const KernelOrigin& origin : backend.kernel_origins()) kernels[origin.origin] += fmt::format(" {}", origin.kernel);
+  for (const KernelOrigin& origin : backend.kernel_origins())
+    kernels[origin.origin] += fmt::format(" {}", origin.kernel);
   std::string text = fmt::format("backend {}, architecture {}\n", backend.name(), architecture_of(backend));
   for (const auto& [origin, names] : kernels)
     text += fmt::format("  {} {}:{}\n", origin == backend.name() ? "native" : "inherited from", origin, names);

@@ -1,5 +1,6 @@
 #pragma once
-/// The work of configurations.hpp done by Wengert: what a training script would write, tape, checks and allocator included.
+/// The work of configurations.hpp done by Wengert: what a training script would write, tape, checks and allocator
+/// included.
 
 #include <memory>
 #include <string>

@@ -27,10 +27,11 @@ std::string gradient_of(const Row& row) {
 }  // namespace
 
 std::string line_of(const Row& row) {
-  std::string text = fmt::format("{:<8} {:<7} {:<20} {:<28} {:<6} {:>8} ms, ours {:>6} ms: {:>5} times ({} to {})", row.config,
-                                 row.ids, row.work, row.opponent, gradient_of(row), number(row.opponent_ms),
+  std::string text = fmt::format("{:<8} {:<7} {:<20} {:<28} {:<6} {:>8} ms, ours {:>6} ms: {:>5} times ({} to {})",
+                                 row.config, row.ids, row.work, row.opponent, gradient_of(row), number(row.opponent_ms),
                                  number(row.ours_ms), number(row.ratio), number(row.ratio_low), number(row.ratio_high));
-  if (row.ratio_over_sparse) text += fmt::format("; over its sparse gradients {} times", number(*row.ratio_over_sparse));
+  if (row.ratio_over_sparse)
+    text += fmt::format("; over its sparse gradients {} times", number(*row.ratio_over_sparse));
   return text + fmt::format("; {:.0f} % of the memory's speed", 100 * row.fraction);
 }
 
@@ -72,18 +73,24 @@ std::string markdown_of(const std::vector<Row>& rows, const Surroundings& surrou
   std::string text = "# The embedding stack against libtorch and PyTorch\n\n";
   if (!picture.empty()) text += fmt::format("![How many times faster]({})\n\n", picture);
   text += fmt::format(
-      "Made on {} by\n\n    {}\n\non {}, {} thread{}. Both sides run on the same CPUs, a round of one and a round of the other;\n"
-      "milliseconds are medians of single steps with fresh ids, ratios those of the medians, and in brackets the quartiles of\n"
-      "the rounds' ratios. Tape, checks and allocator are included. A ratio of row-sparse work over dense gradients stands\n"
+      "Made on {} by\n\n    {}\n\non {}, {} thread{}. Both sides run on the same CPUs, a round of one and a round of "
+      "the other;\n"
+      "milliseconds are medians of single steps with fresh ids, ratios those of the medians, and in brackets the "
+      "quartiles of\n"
+      "the rounds' ratios. Tape, checks and allocator are included. A ratio of row-sparse work over dense gradients "
+      "stands\n"
       "beside the one over sparse gradients. \"memory\" is the time that the bytes which have to move at least (each\n"
-      "needed row in, each result out, once) would take at the speed below, as a fraction of our time; it exceeds 100 %\n"
+      "needed row in, each result out, once) would take at the speed below, as a fraction of our time; it exceeds 100 "
+      "%\n"
       "where the data fits into a cache.\n\nMemory: {}. Random rows, prefetched:",
       surroundings.when, surroundings.command, surroundings.processor, surroundings.limit.threads,
       surroundings.limit.threads == 1 ? "" : "s", surroundings.limit.text());
   for (const auto& [config, rate] : surroundings.gather) text += fmt::format(" {} {:.1f}", config, rate);
   text +=
-      " GB/s.\n\nP0: libtorch as installed. P1: its malloc told to keep its memory. P2: P1 with dropout's mask drawn at about 1 ns\n"
-      "an element. PyTorch: from PyPI; eager, the optimisers `foreach` and `fused`, and `compile` (torch.compile of the layer\n"
+      " GB/s.\n\nP0: libtorch as installed. P1: its malloc told to keep its memory. P2: P1 with dropout's mask drawn "
+      "at about 1 ns\n"
+      "an element. PyTorch: from PyPI; eager, the optimisers `foreach` and `fused`, and `compile` (torch.compile of "
+      "the layer\n"
       "and the fused optimiser).\n\n```\n" +
       surroundings.account + "```\n";
 
@@ -99,10 +106,10 @@ std::string markdown_of(const std::vector<Row>& rows, const Surroundings& surrou
           here, c.vocabulary, c.limit, c.width, c.batch, c.length);
       section = here;
     }
-    text += fmt::format("| {} | {} | {} | {} | {} | {} ({} to {}) | {} | {:.0f} % |\n", row.work, row.opponent, gradient_of(row),
-                        number(row.opponent_ms), number(row.ours_ms), number(row.ratio), number(row.ratio_low),
-                        number(row.ratio_high), row.ratio_over_sparse ? number(*row.ratio_over_sparse) : "",
-                        100 * row.fraction);
+    text += fmt::format("| {} | {} | {} | {} | {} | {} ({} to {}) | {} | {:.0f} % |\n", row.work, row.opponent,
+                        gradient_of(row), number(row.opponent_ms), number(row.ours_ms), number(row.ratio),
+                        number(row.ratio_low), number(row.ratio_high),
+                        row.ratio_over_sparse ? number(*row.ratio_over_sparse) : "", 100 * row.fraction);
   }
   return text;
 }

@@ -39,7 +39,8 @@ std::string picture_of(const std::vector<Row>& rows) {
     body += fmt::format(
         "<rect x=\"{}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>"
         "<text x=\"{:.0f}\" y=\"{:.0f}\" class=\"small\">{:.3g} over {}</text>\n",
-        label_width, y, place(row.ratio), bar, colour, label_width + place(row.ratio) + 5, y + bar - 1.5, row.ratio, row.opponent);
+        label_width, y, place(row.ratio), bar, colour, label_width + place(row.ratio) + 5, y + bar - 1.5, row.ratio,
+        row.opponent);
     y += bar + 2;
   };
   for (const auto& [name, pair] : best) {
@@ -55,15 +56,20 @@ std::string picture_of(const std::vector<Row>& rows) {
         "<text x=\"{0:.1f}\" y=\"48\" text-anchor=\"middle\" class=\"small\">{2:g}</text>\n",
         label_width + place(tick), y, tick);
   return fmt::format(
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" font-family=\"sans-serif\" "
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+             "font-family=\"sans-serif\" "
              "font-size=\"12\">\n<style>.small{{font-size:10px;fill:#444}}</style>\n"
              "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-             "<text x=\"{2}\" y=\"18\" font-size=\"14\">Times faster than the fastest opponent (fresh uniform ids, logarithmic)</text>\n"
-             "<rect x=\"{2}\" y=\"24\" width=\"10\" height=\"10\" fill=\"#2b6cb0\"/><text x=\"{3}\" y=\"33\" class=\"small\">its "
+             "<text x=\"{2}\" y=\"18\" font-size=\"14\">Times faster than the fastest opponent (fresh uniform ids, "
+             "logarithmic)</text>\n"
+             "<rect x=\"{2}\" y=\"24\" width=\"10\" height=\"10\" fill=\"#2b6cb0\"/><text x=\"{3}\" y=\"33\" "
+             "class=\"small\">its "
              "gradients dense, or none</text>\n"
-             "<rect x=\"{4}\" y=\"24\" width=\"10\" height=\"10\" fill=\"#dd8833\"/><text x=\"{5}\" y=\"33\" class=\"small\">its "
+             "<rect x=\"{4}\" y=\"24\" width=\"10\" height=\"10\" fill=\"#dd8833\"/><text x=\"{5}\" y=\"33\" "
+             "class=\"small\">its "
              "gradients sparse</text>\n",
-             label_width + plot_width + 200, y + gap, label_width, label_width + 14, label_width + 190, label_width + 204) +
+             label_width + plot_width + 200, y + gap, label_width, label_width + 14, label_width + 190,
+             label_width + 204) +
          grid + body + "</svg>\n";
 }
 

@@ -16,7 +16,8 @@ extern char** environ;  // NOLINT(readability-redundant-declaration): not every 
 
 namespace wengert::benchmarks {
 
-Child::Child(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment)
+Child::Child(const std::vector<std::string>& command,
+             const std::vector<std::pair<std::string, std::string>>& environment)
     : name_(command.front()) {
   std::signal(SIGPIPE, SIG_IGN);  // a child that has died shows when its answer is read
   int down[2], up[2];
@@ -86,7 +87,8 @@ void pin_to_cpus(int count) {
     CPU_SET(cpu, &chosen);
     --left;
   }
-  if (left > 0) throw IoError(fmt::format("--threads: {} threads need as many CPUs; {} are allowed", count, count - left));
+  if (left > 0)
+    throw IoError(fmt::format("--threads: {} threads need as many CPUs; {} are allowed", count, count - left));
   if (sched_setaffinity(0, sizeof chosen, &chosen) != 0) throw IoError("sched_setaffinity failed");
 }
 

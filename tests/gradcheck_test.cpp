@@ -43,3 +43,21 @@ TEST_CASE("gradcheck: the derivative at kinks and ties is the documented convent
   }
   CHECK(ties.grad().to_vector<double>() == std::vector<double>{2.0, 0.0, 2.0, 2.0, 0.0, 7.0, 0.0, 0.0});
 }
+
+TEST_CASE("gradcheck leaves values and gradients as it found them, also when the function throws") {
+  Tensor x = tensor<double>({1, 2}).set_requires_grad();
+  x.set_gradient(tensor<double>({7, 8}));
+  int calls = 0;
+  CHECK_THROWS_AS(gradcheck(
+                      [&](const std::vector<Tensor>& in) {
+                        if (++calls == 3) throw Error("in the middle");
+                        return square(in[0]);
+                      },
+                      {x}),
+                  Error);
+  CHECK(x.to_vector<double>() == std::vector<double>{1, 2});
+  CHECK(x.grad().to_vector<double>() == std::vector<double>{7, 8});
+  const NoGrad outside;  // does not hinder it
+  CHECK(gradcheck([](const std::vector<Tensor>& in) { return in[0] * in[1]; }, {x, x}).ok);
+  CHECK(x.grad().to_vector<double>() == std::vector<double>{7, 8});
+}

@@ -375,3 +375,30 @@ TEST_CASE("Dropout: p is checked, drops in training, passes in evaluation") {
   CHECK(values_of(drop(x)) == Values(10000, 1.0));
   CHECK(layers::Dropout().p() == 0.5);
 }
+
+TEST_CASE("load_state_dict of the module's own tensors under exchanged names exchanges their values") {
+  struct Pair : layers::Module {
+    Tensor a = full({2}, 1), b = full({2}, 2);
+    Pair() {
+      register_parameter("a", a);
+      register_parameter("b", b);
+    }
+  } pair;
+  pair.load_state_dict({{"a", pair.b.detach()}, {"b", pair.a.detach()}});
+  CHECK(pair.a.to_vector<double>() == Values{2, 2});
+  CHECK(pair.b.to_vector<double>() == Values{1, 1});
+}
+
+TEST_CASE("settings that make no table are refused") {
+  using layers::TransformerEmbedding;
+  CHECK_THROWS_AS(TransformerEmbedding({.vocab_size = 4, .max_seq_len = -1, .embed_dim = 2, .position_offset = 2}),
+                  ValueError);
+  CHECK_THROWS_AS(
+      TransformerEmbedding({.vocab_size = 4, .max_seq_len = INT64_MAX, .embed_dim = 2, .position_offset = 2}),
+      ValueError);
+  CHECK_THROWS_AS(layers::Embedding::from_pretrained(zeros({3, 2}, DType::int64)), DTypeError);
+  layers::Linear layer({.in_features = 2, .out_features = 2});
+  optim::SGD optimizer(layer.named_parameters());
+  CHECK_THROWS_AS(optimizer.lr(1), IndexError);
+  CHECK_THROWS_AS(optimizer.set_lr(0.1, 7), IndexError);
+}

@@ -209,3 +209,23 @@ TEST_CASE("values: conversions of type are differentiable") {
   CHECK(x.grad().dtype() == DType::float32);
   CHECK(values(x.grad()) == Floats{0.1F, 0.1F});
 }
+
+TEST_CASE("NUM-02: the gradient of cross-entropy keeps its digits where logits are large") {
+  for (const float size : {1e3F, 1e6F, 1e8F}) {
+    const Tensor logits = leaf(tensor<float>({{size, size}, {-size, -size}}));
+    Tape tape;
+    const Tensor loss = cross_entropy(logits, tensor<std::int64_t>({0, 1}));
+    CHECK(loss.item() == Approx(std::log(2.0)));
+    tape.backward(loss);
+    const auto grad = values(logits.grad());
+    for (std::size_t i = 0; i < 4; ++i) CHECK(grad[i] == Approx(i == 0 || i == 3 ? -0.25 : 0.25));
+  }
+}
+
+TEST_CASE("values: neg exchanges the zeros, on every backend") {
+  const auto got = values(-tensor<float>({0.0F, -0.0F, 3, -infinity}));
+  CHECK(std::signbit(got[0]));
+  CHECK_FALSE(std::signbit(got[1]));
+  CHECK(got[2] == -3);
+  CHECK(got[3] == infinity);
+}
