@@ -12,7 +12,7 @@ namespace wengert::xsimd_backend {
 namespace {
 
 // Outputs from here on bypass the caches: they would not fit into them anyway, and writing around them halves the traffic.
-constexpr std::int64_t stream_from = 8 << 20;
+constexpr std::int64_t stream_from = 8 << 20, stream_rows_from = 4 << 20;
 
 Drawing drawing_of(const wengert::Dropout& dropout) {
   return {dropout.state.seed, dropout.state.stream, dropout.state.counter, bits::keep_threshold(dropout.p),
@@ -73,7 +73,7 @@ void split_gradient(const Table& table, SumRows sums, const Tensor& grad, const 
   split.d = sums.d;
   split.tokens = write<float>(token_grad.rows);
   split.positions = write<float>(position_rows);
-  split.stream = token_grad.rows.numel() * 4 >= stream_from;
+  split.stream = token_grad.rows.numel() * 4 >= stream_rows_from;
   parallel(split.length, 1, (2 * split.batch + 1) * split.length * split.d * 4,
            [&](std::int64_t begin, std::int64_t end) { table.split_rows(split, begin, end); });
 
