@@ -79,8 +79,13 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
     app.add_option("--text", options.text,
                    fmt::format("text to learn: a file, or a folder (default: {})", program.text));
   app.footer(
-      "JSON keys: accuracy, loss, r2, c1, c2, c4, c8, c16, pc2, pc8, mantel, adj, seconds; the same under \"before\",\n"
-      "\"frozen\" and \"none\". What does not apply to a program or to a model without positions is left out.");
+      "Figures (of the evaluation, without dropout): cK mean cosine of position rows K apart; adj share of positions "
+      "whose\n"
+      "nearest neighbour is one step away; pcN variance share of the first N principal components; mantel correlation "
+      "of\n"
+      "-|i-j| with the cosines; besides accuracy, loss, r2, seconds and a few of the program's own. The JSON has the "
+      "same under\n"
+      "\"before\", \"frozen\" and \"none\", and leaves out what does not apply.");
   app.failure_message(complaint);
   try {
     app.parse(argc, argv);

@@ -19,6 +19,11 @@ while [[ $# -gt 0 ]]; do
   esac
 done
 
+if [[ ${#text[@]} -gt 0 && ! -r ${text[1]} ]]; then
+  echo "demo.sh: cannot read ${text[1]}" >&2
+  exit 2
+fi
+
 scripts/setup.sh
 echo "building ..."
 cmake --preset release >/dev/null

@@ -16,6 +16,8 @@
 #include <iterator>
 #include <limits>
 #include <numbers>
+#include <string>
+#include <thread>
 
 #include "wengert/report.hpp"
 
@@ -281,4 +283,29 @@ TEST_CASE("report: progress on a terminal redraws one line") {
   CHECK(last.starts_with("landing  [=================="));
   CHECK(last.find("==]  3000/3000  loss 0.2500  ") != std::string::npos);
   CHECK(last.find('\x1b') < 90);
+}
+
+TEST_CASE("write_file replaces files, keeps links, and writes into pipes") {
+  const std::string folder = std::filesystem::temp_directory_path() / ("wengert-files-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const auto content = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string target = folder + "/target", link = folder + "/link", pipe = folder + "/pipe";
+  std::filesystem::create_symlink("target", link);
+  wengert::report::write_file("test", link, "one");
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(content(target) == "one");
+  wengert::report::write_file("test", link, "two");
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(content(target) == "two");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  std::string got;
+  std::thread reader([&] { got = content(pipe); });
+  wengert::report::write_file("test", pipe, "three");
+  reader.join();
+  CHECK(got == "three");
+  CHECK(std::filesystem::is_fifo(pipe));
+  std::filesystem::remove_all(folder);
 }

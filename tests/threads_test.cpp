@@ -63,7 +63,7 @@ TEST_CASE("promise 2: the input layer, forward and backward, equals the scalar c
   struct Size {
     std::int64_t batch, length, d, rows = 997;
   };
-  // About 1 MiB is worth a second thread; 8 MiB of output, or of different rows, bypass the caches.
+  // About 1 MiB is worth a second thread; 4 MiB of output, or of different rows, bypass the caches.
   for (const Size size : {Size{3, 41, 67}, Size{4, 80, 512}, Size{5, 131, 403}, Size{4, 700, 768}, Size{7, 450, 701},
                           Size{4, 1000, 768, 30'000}, Size{5, 900, 700, 30'000}})
     for (const double p : {0.0, 0.1}) {

@@ -12,7 +12,7 @@ namespace wengert::xsimd_backend {
 namespace {
 
 // Outputs from here on bypass the caches: they would not fit into them anyway, and writing around them halves the traffic.
-constexpr std::int64_t stream_from = 8 << 20, stream_rows_from = 4 << 20;
+constexpr std::int64_t stream_from = 4 << 20, stream_rows_from = 4 << 20;
 
 Drawing drawing_of(const wengert::Dropout& dropout) {
   return {dropout.state.seed, dropout.state.stream, dropout.state.counter, bits::keep_threshold(dropout.p),

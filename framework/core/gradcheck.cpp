@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "wengert/gradient.hpp"
@@ -60,7 +61,10 @@ GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
                           const GradcheckOptions& options) {
   for (const Tensor& input : inputs)
     if (input.requires_grad() && input.dtype() != DType::float64)
-      throw DTypeError(fmt::format("gradcheck: an input is {}; finite differences need float64", name_of(input.dtype())));
+      throw DTypeError(
+          fmt::format("gradcheck: an input is {}; finite differences need float64", name_of(input.dtype())));
+  if (std::none_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); }))
+    throw TapeError("gradcheck: no input requires grad; there is nothing to check");
   const KeepInputs keep(inputs);
 
   Generator generator(options.seed);
@@ -74,7 +78,8 @@ GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
     tape.backward(out, {.seed = upstream});
     for (const Tensor& input : inputs) {
       const Tensor grad = input.grad();
-      analytic.push_back(grad.defined() ? grad.to_vector<double>() : std::vector<double>(static_cast<std::size_t>(input.numel())));
+      analytic.push_back(grad.defined() ? grad.to_vector<double>()
+                                        : std::vector<double>(static_cast<std::size_t>(input.numel())));
     }
   }
 
@@ -96,8 +101,9 @@ GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
       result.worst = std::isnan(gap) ? gap : std::max(result.worst, gap);
       if (gap <= options.absolute + options.relative * std::abs(numeric)) continue;  // false for NaN
       if (result.ok)
-        result.message = fmt::format("gradcheck: input {} of shape {}, element {}: the tape says {}, finite differences {}", i,
-                                     input.shape().str(), e, analytic[i][e], numeric);
+        result.message =
+            fmt::format("gradcheck: input {} of shape {}, element {}: the tape says {}, finite differences {}", i,
+                        input.shape().str(), e, analytic[i][e], numeric);
       result.ok = false;
     }
   }
