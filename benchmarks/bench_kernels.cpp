@@ -1,3 +1,5 @@
+#include <iterator>
+
 #include "bench_ops.hpp"
 #include "wengert/bits.hpp"
 #include "wengert/ops.hpp"
@@ -17,6 +19,18 @@ constexpr std::int64_t heads = 12, head_width = 64, window = 256;
 
 Tensor some(const Shape& shape) { return rand(shape).add_(full(shape, 0.5)); }
 Tensor some_ids() { return randint(0, vocabulary, {tokens}); }
+/// Batches of ids, one after the other, so many that their rows do not wait in a cache.
+class IdBatches {
+ public:
+  explicit IdBatches(const Shape& shape) {
+    for (Tensor& ids : batches_) ids = reshape(some_ids(), shape);
+  }
+  const Tensor& next() { return batches_[turn_++ % std::size(batches_)]; }
+
+ private:
+  Tensor batches_[16];
+  std::size_t turn_ = 0;
+};
 StridedView strides(std::initializer_list<std::int64_t> values) {
   StridedView view;
   std::int64_t axis = 0;
@@ -88,8 +102,8 @@ void add_elementwise(std::vector<KernelBenchmark>& list) {
 
 void add_embedding(std::vector<KernelBenchmark>& list) {
   list.push_back({"gather_rows", Traffic::copy, 2 * token_bytes, [](Kernels& k) -> Body {
-                    return [&k, table = some({vocabulary, width}), ids = some_ids(),
-                            out = some({tokens, width})]() mutable { k.gather_rows(table, ids, out); };
+                    return [&k, table = some({vocabulary, width}), ids = IdBatches({tokens}),
+                            out = some({tokens, width})]() mutable { k.gather_rows(table, ids.next(), out); };
                   }});
   list.push_back(
       {"merge_rows", Traffic::copy, 2 * token_bytes, [](Kernels& k) -> Body {
@@ -123,10 +137,10 @@ void add_embedding(std::vector<KernelBenchmark>& list) {
                     return [&k, x, out, saved]() mutable { k.dropout_backward(x, drawing(), saved, out); };
                   }});
   list.push_back({"embed_dropout", Traffic::copy, 2 * token_bytes + position_bytes, [](Kernels& k) -> Body {
-                    return [&k, table = some({vocabulary, width}), places = some({length, width}), ids = some_ids(),
-                            out = some({batch, length, width})]() mutable {
+                    return [&k, table = some({vocabulary, width}), places = some({length, width}),
+                            ids = IdBatches({batch, length}), out = some({batch, length, width})]() mutable {
                       Saved saved;
-                      k.embed_dropout(table, places, reshape(ids, {batch, length}), {}, drawing(), out, saved);
+                      k.embed_dropout(table, places, ids.next(), {}, drawing(), out, saved);
                     };
                   }});
   list.push_back({"embed_dropout_backward", Traffic::copy, 2 * token_bytes + position_bytes, [](Kernels& k) -> Body {
