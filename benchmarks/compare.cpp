@@ -54,7 +54,16 @@ std::vector<Opponent> find_opponents(const Options& options) {
   return found;
 }
 
-std::vector<Row> compare_all(const Options& options, const MemoryLimit& limit) {
+/// What there is so far: a run that is broken off leaves its rows.
+void save(const Options& options, const Surroundings& surroundings, const std::vector<Row>& rows) {
+  if (!options.json.empty()) report::write_file("--json", options.json, json_of(rows, surroundings));
+  if (options.markdown.empty()) return;
+  const std::filesystem::path picture = std::filesystem::path(options.markdown).replace_extension(".svg");
+  report::write_file("--markdown", picture.string(), picture_of(rows));
+  report::write_file("--markdown", options.markdown, markdown_of(rows, surroundings, picture.filename().string()));
+}
+
+void compare_all(const Options& options, const Surroundings& surroundings) {
   std::vector<Row> rows;
   const auto skipped = [](const std::string& what) { fmt::print(stderr, "left out: {}\n", what); };
   for (const std::string& name : options.configurations) {
@@ -68,17 +77,17 @@ std::vector<Row> compare_all(const Options& options, const MemoryLimit& limit) {
         Child child(command, opponent.environment);
         const std::string version = child.receive();
         for (const std::string& what : options.works) {
-          for (const Row& row :
-               compare(c, kind, work(what), options.settings, limit, ours, child, opponent, version, skipped)) {
+          for (const Row& row : compare(c, kind, work(what), options.settings, surroundings.limit, ours, child,
+                                        opponent, version, skipped)) {
             fmt::print("{}\n", line_of(row));
             std::fflush(stdout);
             rows.push_back(row);
           }
         }
+        save(options, surroundings, rows);
       }
     }
   }
-  return rows;
 }
 
 void run(const Options& options, const std::string& command) {
@@ -101,12 +110,7 @@ void run(const Options& options, const std::string& command) {
   if (find_opponents(options).empty())
     throw Error("no opponent: libtorch was not there when this was built, and no --python was given");
 
-  const std::vector<Row> rows = compare_all(options, surroundings.limit);
-  if (!options.json.empty()) report::write_file("--json", options.json, json_of(rows, surroundings));
-  if (options.markdown.empty()) return;
-  const std::filesystem::path picture = std::filesystem::path(options.markdown).replace_extension(".svg");
-  report::write_file("--markdown", picture.string(), picture_of(rows));
-  report::write_file("--markdown", options.markdown, markdown_of(rows, surroundings, picture.filename().string()));
+  compare_all(options, surroundings);
 }
 
 }  // namespace

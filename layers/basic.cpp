@@ -44,7 +44,8 @@ Embedding::Embedding(const Options& options) : padding_idx_(options.padding_idx)
 Embedding::Embedding(const Tensor& table, const Pretrained& options) : padding_idx_(options.padding_idx) {
   if (table.dim() != 2)
     throw ShapeError(fmt::format("Embedding: a table must have shape (rows, d), got {}", table.shape().str()));
-  if (!is_floating(table.dtype())) throw DTypeError(fmt::format("Embedding: a table must be float32 or float64, not {}", name_of(table.dtype())));
+  if (!is_floating(table.dtype()))
+    throw DTypeError(fmt::format("Embedding: a table must be float32 or float64, not {}", name_of(table.dtype())));
   check_padding(padding_idx_, table.size(0));
   weight = table.detach();
   register_parameter("weight", weight, !options.freeze);

@@ -188,7 +188,8 @@ LoadResult Module::load_state_dict(const NamedTensors& state, const LoadOptions&
                             listed("wrong", wrong)));
 
   const NoGrad pause;
-  // A dict may hold this module's own tensors under other names: their values are taken before the first is overwritten.
+  // A dict may hold this module's own tensors under other names: their values are taken before the first is
+  // overwritten.
   for (Copy& copy : copies)
     if (std::any_of(copies.begin(), copies.end(), [&](const Copy& other) {
           return other.to != copy.to && &other.to->tensor->storage() == &copy.from.storage();

@@ -21,7 +21,9 @@ const TransformerEmbedding::Options& checked(const TransformerEmbedding::Options
   check_probability(options.dropout);
   std::int64_t rows = 0;
   if (options.max_seq_len < 0 || __builtin_add_overflow(options.max_seq_len, options.position_offset, &rows))
-    throw ValueError(fmt::format("TransformerEmbedding: max_seq_len is {}; it must not be negative, nor too large for the table", options.max_seq_len));
+    throw ValueError(
+        fmt::format("TransformerEmbedding: max_seq_len is {}; it must not be negative, nor too large for the table",
+                    options.max_seq_len));
   if (options.position_offset < 0)
     throw ValueError(
         fmt::format("TransformerEmbedding: position_offset is {}; it must not be negative", options.position_offset));

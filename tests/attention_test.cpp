@@ -20,8 +20,8 @@ struct Sizes {
   std::int64_t batch, heads, tq, tk, d;
 };
 
-std::vector<double> plain(const Sizes& s, const wg::Attention& options, const std::vector<double>& q, const std::vector<double>& k,
-                          const std::vector<double>& v, const std::vector<double>& mask) {
+std::vector<double> plain(const Sizes& s, const wg::Attention& options, const std::vector<double>& q,
+                          const std::vector<double>& k, const std::vector<double>& v, const std::vector<double>& mask) {
   std::vector<double> out;
   for (std::int64_t b = 0; b < s.batch * s.heads; ++b)
     for (std::int64_t i = 0; i < s.tq; ++i) {
@@ -30,7 +30,8 @@ std::vector<double> plain(const Sizes& s, const wg::Attention& options, const st
       for (std::int64_t j = 0; j < s.tk; ++j) {
         double score = 0;
         for (std::int64_t c = 0; c < s.d; ++c)
-          score += q[static_cast<std::size_t>((b * s.tq + i) * s.d + c)] * k[static_cast<std::size_t>((b * s.tk + j) * s.d + c)];
+          score += q[static_cast<std::size_t>((b * s.tq + i) * s.d + c)] *
+                   k[static_cast<std::size_t>((b * s.tk + j) * s.d + c)];
         score *= options.scale;
         if (!mask.empty()) score += mask[static_cast<std::size_t>(b / s.heads * s.tk + j)];
         if (options.causal && j > i + s.tk - s.tq) score = -std::numeric_limits<double>::infinity();
@@ -84,9 +85,11 @@ TEST_CASE("attention: forward and gradients, causal, masked, dropped") {
       wg::Saved saved;
       const Tensor out = forward(saved);
       if (variant != 3) {
-        const auto expected = plain(s, options, qkv[0].to_vector<double>(), qkv[1].to_vector<double>(), qkv[2].to_vector<double>(), mask);
+        const auto expected =
+            plain(s, options, qkv[0].to_vector<double>(), qkv[1].to_vector<double>(), qkv[2].to_vector<double>(), mask);
         const auto values = out.to_vector<double>();
-        for (std::size_t i = 0; i < expected.size(); ++i) CHECK(values[i] == doctest::Approx(expected[i]).epsilon(1e-12));
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          CHECK(values[i] == doctest::Approx(expected[i]).epsilon(1e-12));
       }
       const Tensor upstream = wg::randn(out.shape(), DType::float64, generator);
       std::vector<Tensor> grads;

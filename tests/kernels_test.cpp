@@ -79,7 +79,7 @@ TEST_CASE_TEMPLATE("matmul agrees with double sums for every layout, alpha and b
       for (const std::int64_t m : {1, 3, 4, 5, 17})
         for (const std::int64_t n : {1, 3, 17})
           for (const std::int64_t k : {0, 1, 3, 4, 7, 65, 130}) check_matmul<T>({1, m, n, k, trans_a, trans_b});
-      check_matmul<T>({1, 6, 515, 70, trans_a, trans_b});    // more columns than a panel
+      check_matmul<T>({1, 6, 515, 70, trans_a, trans_b});      // more columns than a panel
       check_matmul<T>({1, 19, 1100, 1300, trans_a, trans_b});  // more than one piece, of columns and of depth
       check_matmul<T>({1, 1100, 19, 1300, trans_a, trans_b});
       for (const bool share_a : {false, true})
@@ -248,8 +248,8 @@ TEST_CASE_TEMPLATE("NUM-02: cross_entropy and its gradient", T, float, double) {
   CHECK(close<T>(static_cast<double>(losses[0]), std::log(std::exp(-2.0) + std::exp(-1.0) + 1.0), 4));
   CHECK(losses[1] == T(2000));
   CHECK(wg::testing::same_bits(losses[2], T(0)));
-  kernels<T>().cross_entropy_backward(upload(std::vector<T>{2, 1, 1}, {3}), upload(logits, {3, 3}), labels, -100,
-                                      norms, grad);
+  kernels<T>().cross_entropy_backward(upload(std::vector<T>{2, 1, 1}, {3}), upload(logits, {3, 3}), labels, -100, norms,
+                                      grad);
   const auto g = grad.template to_vector<T>();
   const double total = std::exp(1.0) + std::exp(2.0) + std::exp(3.0);
   for (std::size_t c = 0; c < 3; ++c)

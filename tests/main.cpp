@@ -4,10 +4,14 @@
 
 #include <cstdio>
 
-// What the sanitizers are told, where they are compiled in: an impossible request fails like any other (a test makes one),
-// and what fontconfig keeps for the life of the process is not ours.
-extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }  // NOLINT(bugprone-reserved-identifier)
-extern "C" const char* __lsan_default_suppressions() { return "leak:libfontconfig\n"; }    // NOLINT(bugprone-reserved-identifier)
+// What the sanitizers are told, where they are compiled in: an impossible request fails like any other (a test makes
+// one), and what fontconfig keeps for the life of the process is not ours.
+extern "C" const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}  // NOLINT(bugprone-reserved-identifier)
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libfontconfig\n";
+}  // NOLINT(bugprone-reserved-identifier)
 
 namespace {
 

@@ -33,7 +33,8 @@ TEST_CASE("BK-01: one primitive, eight threads, each with operands of its own") 
   std::thread([&] {  // made in a thread that ends before the others begin
     const wg::BackendScope use("onednn");
     for (std::uint64_t i = 0; i < 8; ++i) expected.push_back(Operands(i).product());
-  }).join();
+  })
+      .join();
   std::vector<int> wrong(8);
   std::vector<std::thread> threads;
   for (std::uint64_t i = 0; i < 8; ++i)
@@ -62,7 +63,8 @@ TEST_CASE("BK-01: inside somebody's parallel region") {
 
 TEST_CASE("addition by oneDNN has the bits of one addition") {
   if (!wg::backend_available("onednn")) return;
-  const auto a = wengert::testing::special_values<float>(60'000, 1), b = wengert::testing::random_values<float>(60'000, 2);
+  const auto a = wengert::testing::special_values<float>(60'000, 1),
+             b = wengert::testing::random_values<float>(60'000, 2);
   for (const wg::Shape& other : {wg::Shape{200, 300}, wg::Shape{300}}) {
     const auto run = [&](const char* name) {
       const wg::BackendScope use(name);

@@ -25,7 +25,8 @@ Moments moments(const Tensor& x) {
   const auto values = x.to_vector<double>();
   for (double v : values) m.mean += v / static_cast<double>(values.size());
   for (double v : values) m.variance += (v - m.mean) * (v - m.mean) / static_cast<double>(values.size());
-  for (double v : values) m.skew += std::pow((v - m.mean) / std::sqrt(m.variance), 3) / static_cast<double>(values.size());
+  for (double v : values)
+    m.skew += std::pow((v - m.mean) / std::sqrt(m.variance), 3) / static_cast<double>(values.size());
   return m;
 }
 
@@ -38,7 +39,8 @@ TEST_CASE("a generator repeats from its seed, and hands out each block once") {
   CHECK(wg::randn({5}, DType::float64, a).to_vector<double>() == wg::randn({5}, DType::float64, b).to_vector<double>());
   CHECK(a.state().counter == 3);
   Generator fresh(7);
-  CHECK(wg::randn({5}, DType::float64, a).to_vector<double>() != wg::randn({5}, DType::float64, fresh).to_vector<double>());
+  CHECK(wg::randn({5}, DType::float64, a).to_vector<double>() !=
+        wg::randn({5}, DType::float64, fresh).to_vector<double>());
   const auto saved = b.state();
   const auto first = wg::rand({9}, DType::float32, b).to_vector<float>();
   b.set_state(saved);

@@ -130,7 +130,8 @@ TEST_CASE("BK-08: an unknown backend throws, lists the others, and changes nothi
   const std::string before(wg::current_backend().name());
   CHECK_THROWS_AS(wg::set_backend("tpu"), wg::BackendError);
   CHECK_THROWS_AS(wg::BackendScope("tpu"), wg::BackendError);
-  CHECK_THROWS_WITH_AS(wg::backend("tpu"), doctest::Contains("backend 'tpu' is unknown; available: "), wg::BackendError);
+  CHECK_THROWS_WITH_AS(wg::backend("tpu"), doctest::Contains("backend 'tpu' is unknown; available: "),
+                       wg::BackendError);
   CHECK_THROWS_WITH_AS(wg::backend("tpu"), doctest::Contains("reference"), wg::BackendError);
   CHECK(wg::current_backend().name() == before);
   std::string reason;

@@ -1,5 +1,5 @@
-// The same bits for any number of threads, on sizes that are worth threads and on both sides of every threshold; life after
-// a fork; floating-point modes. Runs on the backend that WENGERT_BACKEND names.
+// The same bits for any number of threads, on sizes that are worth threads and on both sides of every threshold; life
+// after a fork; floating-point modes. Runs on the backend that WENGERT_BACKEND names.
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -19,9 +19,9 @@
 
 namespace wg = wengert;
 namespace bits = wengert::bits;
+using wengert::testing::random_values;
 using wg::DType;
 using wg::Tensor;
-using wengert::testing::random_values;
 
 namespace {
 
@@ -108,7 +108,8 @@ TEST_CASE("promise 2: the input layer, forward and backward, equals the scalar c
             bits::TreeSum<float> sum;
             for (std::int64_t i = 0; i < n; ++i)
               if (ids[static_cast<std::size_t>(i)] == grad_ids[k]) sum.add(masked[static_cast<std::size_t>(i * d + c)]);
-            same = same && wengert::testing::same_bits(sum.result(), grad_rows[k * static_cast<std::size_t>(d) + static_cast<std::size_t>(c)]);
+            same = same && wengert::testing::same_bits(
+                               sum.result(), grad_rows[k * static_cast<std::size_t>(d) + static_cast<std::size_t>(c)]);
           }
         CHECK(same);
       }
@@ -117,7 +118,8 @@ TEST_CASE("promise 2: the input layer, forward and backward, equals the scalar c
 
 TEST_CASE("promise 2: optimiser steps for any number of threads") {
   const std::int64_t rows = 3001, d = 203;
-  const auto values = random_values<float>(rows * d, 1), gradient = random_values<float>(rows * d, 2), sparse = random_values<float>(500 * d, 3);
+  const auto values = random_values<float>(rows * d, 1), gradient = random_values<float>(rows * d, 2),
+             sparse = random_values<float>(500 * d, 3);
   std::vector<std::int64_t> ids;
   for (std::int64_t i = 0; i < 500; ++i) ids.push_back(6 * i + i % 5);
   for (const bool dense : {false, true})
@@ -140,7 +142,8 @@ TEST_CASE("promise 2: optimiser steps for any number of threads") {
         return std::make_unique<wg::optim::AdamW>(parameters, wg::optim::AdamWOptions{.lr = 0.1, .rows = update});
       }));
       same_for_any_number_of_threads(step([&](const wg::NamedTensors& parameters) {
-        return std::make_unique<wg::optim::SGD>(parameters, wg::optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .rows = update});
+        return std::make_unique<wg::optim::SGD>(parameters,
+                                                wg::optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .rows = update});
       }));
       same_for_any_number_of_threads(step([&](const wg::NamedTensors& parameters) {
         return std::make_unique<wg::optim::SGD>(parameters, wg::optim::SGDOptions{.lr = 0.1, .rows = update});
@@ -151,18 +154,24 @@ TEST_CASE("promise 2: optimiser steps for any number of threads") {
 TEST_CASE("other operations: the same bits for any number of threads") {
   if (wg::current_backend().name() == "onednn") return;  // promised there for one number of threads
   wg::Generator generator(6);
-  const Tensor x = wg::randn({900, 701}, DType::float32, generator), w = wg::randn({533, 701}, DType::float32, generator);
+  const Tensor x = wg::randn({900, 701}, DType::float32, generator),
+               w = wg::randn({533, 701}, DType::float32, generator);
   const Tensor bias = wg::randn({533}, DType::float32, generator);
   const Tensor labels = wg::randint(0, 701, {900}, generator);
   same_for_any_number_of_threads([&] { return wg::linear(x, w, bias).to_vector<float>(); });
   same_for_any_number_of_threads([&] { return wg::matmul(wg::transpose(x, 0, 1), x).to_vector<float>(); });
-  same_for_any_number_of_threads([&] { return wg::matmul(wg::reshape(x, {9, 100, 701}), wg::reshape(wg::transpose(x, 0, 1), {9, 701, 100}).clone()).to_vector<float>(); });
+  same_for_any_number_of_threads([&] {
+    return wg::matmul(wg::reshape(x, {9, 100, 701}), wg::reshape(wg::transpose(x, 0, 1), {9, 701, 100}).clone())
+        .to_vector<float>();
+  });
   same_for_any_number_of_threads([&] { return wg::softmax(x).to_vector<float>(); });
   same_for_any_number_of_threads([&] { return wg::exp(x * 0.1).to_vector<float>(); });
   same_for_any_number_of_threads([&] { return wg::sum(x).to_vector<float>(); });
   same_for_any_number_of_threads([&] { return wg::sum(x, 0).to_vector<float>(); });
   same_for_any_number_of_threads([&] { return wg::sum(x, 1).to_vector<float>(); });
-  same_for_any_number_of_threads([&] { return (wg::reshape(x, {900, 1, 701}) * wg::slice(x, 0, 0, 3)).to_vector<float>(); });
+  same_for_any_number_of_threads([&] {
+    return (wg::reshape(x, {900, 1, 701}) * wg::slice(x, 0, 0, 3)).to_vector<float>();
+  });
   same_for_any_number_of_threads([&] {
     const Tensor logits = x.clone().set_requires_grad();
     wg::Tape tape;
@@ -174,7 +183,8 @@ TEST_CASE("other operations: the same bits for any number of threads") {
 TEST_CASE("several user threads compute at once, each with threads of its own") {
   const auto work = [](std::uint64_t seed) {
     wg::Generator generator(seed);
-    const Tensor a = wg::randn({300, 400}, DType::float32, generator), b = wg::randn({400, 500}, DType::float32, generator);
+    const Tensor a = wg::randn({300, 400}, DType::float32, generator),
+                 b = wg::randn({400, 500}, DType::float32, generator);
     Tensor sum = wg::zeros({300, 500});
     for (int i = 0; i < 20; ++i) sum.add_(wg::matmul(a, b));
     return sum.to_vector<float>();

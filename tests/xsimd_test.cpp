@@ -7,8 +7,8 @@
 namespace wg = wengert;
 
 TEST_CASE("an architecture that is unknown, or that this machine lacks, is an error that lists those it has") {
-  CHECK_THROWS_WITH_AS(wg::xsimd_backend::choose_architecture("neon"), doctest::Contains("xsimd: WENGERT_ARCH is 'neon'; this machine can run "),
-                       wg::BackendError);
+  CHECK_THROWS_WITH_AS(wg::xsimd_backend::choose_architecture("neon"),
+                       doctest::Contains("xsimd: WENGERT_ARCH is 'neon'; this machine can run "), wg::BackendError);
   CHECK_THROWS_WITH_AS(wg::xsimd_backend::choose_architecture("neon"), doctest::Contains("sse2"), wg::BackendError);
   CHECK_NOTHROW(wg::xsimd_backend::choose_architecture("sse2"));
   CHECK_NOTHROW(wg::xsimd_backend::choose_architecture(""));

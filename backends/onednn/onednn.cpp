@@ -39,7 +39,8 @@ void Kernels::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) {
 
 void Kernels::matmul(const Matmul& shape, const Tensor& a, const Tensor& b, Tensor& out) {
   // oneDNN cannot repeat one product over a batch, nor sum over nothing.
-  if (shape.k == 0 || out.numel() == 0 || (shape.share_a && shape.share_b)) return xsimd_backend::Kernels::matmul(shape, a, b, out);
+  if (shape.k == 0 || out.numel() == 0 || (shape.share_a && shape.share_b))
+    return xsimd_backend::Kernels::matmul(shape, a, b, out);
   multiply(shape, a, b, {}, out);
 }
 
@@ -60,7 +61,8 @@ void Kernels::softmax(const Tensor& x, bool log, Tensor& out) {
   run(key, read<float>(x), nullptr, nullptr, write<float>(out));
 }
 
-Backend::Backend() : float_(static_cast<xsimd_backend::Kernels&>(xsimd_backend::Backend::kernels(DType::float32)).table) {}
+Backend::Backend()
+    : float_(static_cast<xsimd_backend::Kernels&>(xsimd_backend::Backend::kernels(DType::float32)).table) {}
 
 wengert::Kernels& Backend::kernels(DType dtype) {
   if (dtype == DType::float64) return xsimd_backend::Backend::kernels(dtype);

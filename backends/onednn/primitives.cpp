@@ -30,7 +30,8 @@ memory::desc operand(std::int64_t batch, std::int64_t rows, std::int64_t columns
 }
 
 dnnl::engine& engine() {
-  static dnnl::engine& cpu = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: threads may outlive it otherwise
+  static dnnl::engine& cpu =
+      *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: threads may outlive it otherwise
   return cpu;
 }
 
@@ -42,7 +43,8 @@ struct Made {
 
 // The interface for making primitives changed in 3.0: descriptors are given to the primitive descriptor directly.
 #if DNNL_VERSION_MAJOR >= 3
-auto describe_add(const memory::desc& a, const memory::desc& b, const memory::desc& out, const dnnl::primitive_attr& attr) {
+auto describe_add(const memory::desc& a, const memory::desc& b, const memory::desc& out,
+                  const dnnl::primitive_attr& attr) {
   return dnnl::binary::primitive_desc(engine(), dnnl::algorithm::binary_add, a, b, out, attr);
 }
 auto describe_product(const memory::desc& a, const memory::desc& b, const memory::desc& bias, const memory::desc& out,
@@ -51,22 +53,29 @@ auto describe_product(const memory::desc& a, const memory::desc& b, const memory
 }
 auto describe_softmax(bool log, const memory::desc& x, const dnnl::primitive_attr& attr) {
   return dnnl::softmax_forward::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
-                                               log ? dnnl::algorithm::softmax_log : dnnl::algorithm::softmax_accurate, x, x, 1, attr);
+                                               log ? dnnl::algorithm::softmax_log : dnnl::algorithm::softmax_accurate,
+                                               x, x, 1, attr);
 }
-void append_scale(dnnl::post_ops& ops, float scale) { ops.append_eltwise(dnnl::algorithm::eltwise_linear, scale, 0.0F); }
+void append_scale(dnnl::post_ops& ops, float scale) {
+  ops.append_eltwise(dnnl::algorithm::eltwise_linear, scale, 0.0F);
+}
 #else
-auto describe_add(const memory::desc& a, const memory::desc& b, const memory::desc& out, const dnnl::primitive_attr& attr) {
+auto describe_add(const memory::desc& a, const memory::desc& b, const memory::desc& out,
+                  const dnnl::primitive_attr& attr) {
   return dnnl::binary::primitive_desc({dnnl::algorithm::binary_add, a, b, out}, attr, engine());
 }
 auto describe_product(const memory::desc& a, const memory::desc& b, const memory::desc& bias, const memory::desc& out,
                       const dnnl::primitive_attr& attr) {
-  return dnnl::matmul::primitive_desc(bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out), attr, engine());
+  return dnnl::matmul::primitive_desc(bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out), attr,
+                                      engine());
 }
 auto describe_softmax(bool log, const memory::desc& x, const dnnl::primitive_attr& attr) {
   const auto kind = log ? dnnl::algorithm::softmax_log : dnnl::algorithm::softmax_accurate;
   return dnnl::softmax_v2_forward::primitive_desc({dnnl::prop_kind::forward_inference, kind, x, x, 1}, attr, engine());
 }
-void append_scale(dnnl::post_ops& ops, float scale) { ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_linear, scale, 0.0F); }
+void append_scale(dnnl::post_ops& ops, float scale) {
+  ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_linear, scale, 0.0F);
+}
 #endif
 
 template <class Descriptor>
@@ -78,7 +87,8 @@ void finish(Made& made, const Descriptor& descriptor, dnnl::primitive primitive)
 Made make(const Key& key) {
   Made made;
   dnnl::primitive_attr attr;
-  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // belongs to the call, so one primitive can run in many threads
+  attr.set_scratchpad_mode(
+      dnnl::scratchpad_mode::user);  // belongs to the call, so one primitive can run in many threads
   const auto [first, second, third, fourth] = key.extents;
   switch (key.kind) {
     case Key::Kind::add: {
@@ -120,8 +130,9 @@ struct Hash {
   std::size_t operator()(const Key& key) const {
     std::size_t hash = static_cast<std::size_t>(key.kind) | static_cast<std::size_t>(key.threads) << 8;
     const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x9E3779B97F4A7C15U; };
-    mix(static_cast<std::uint64_t>(key.trans_a) | static_cast<std::uint64_t>(key.trans_b) << 1 | static_cast<std::uint64_t>(key.share_a) << 2 |
-        static_cast<std::uint64_t>(key.share_b) << 3 | static_cast<std::uint64_t>(key.bias) << 4);
+    mix(static_cast<std::uint64_t>(key.trans_a) | static_cast<std::uint64_t>(key.trans_b) << 1 |
+        static_cast<std::uint64_t>(key.share_a) << 2 | static_cast<std::uint64_t>(key.share_b) << 3 |
+        static_cast<std::uint64_t>(key.bias) << 4);
     mix(std::hash<float>()(key.alpha)), mix(std::hash<float>()(key.beta));
     for (const std::int64_t extent : key.extents) mix(static_cast<std::uint64_t>(extent));
     return hash;

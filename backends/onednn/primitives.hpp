@@ -13,7 +13,8 @@ struct Key {
   bool trans_a = false, trans_b = false, share_a = false, share_b = false, bias = false;
   int threads = 1;
   float alpha = 1.0F, beta = 0.0F;
-  std::array<std::int64_t, 4> extents{};  // add: outer, inner, 1 if b has no outer axis; product: batch, m, n, k; softmax: rows, n
+  std::array<std::int64_t, 4>
+      extents{};  // add: outer, inner, 1 if b has no outer axis; product: batch, m, n, k; softmax: rows, n
 
   friend bool operator==(const Key&, const Key&) = default;
 };

@@ -27,8 +27,9 @@ struct Architecture {
 constexpr Architecture architectures[] = {
     {"avx512",
      [] {
-       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
+       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
      },
      wengert_xsimd_avx512},
     {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, wengert_xsimd_avx2},

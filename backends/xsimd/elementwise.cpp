@@ -15,8 +15,8 @@ constexpr std::int64_t line = 16;  // floats in a cache line: two threads never 
 // exp and the like cost as much time as this many bytes moved.
 std::int64_t bytes_per_element(Unary op) { return op == Unary::exp || op == Unary::log || op == Unary::tanh ? 32 : 8; }
 
-// Two operands broadcast to one shape, with neighbouring axes joined where both allow it: `outer` axes to be walked, and an
-// inner one in which each operand moves by 0 or 1.
+// Two operands broadcast to one shape, with neighbouring axes joined where both allow it: `outer` axes to be walked,
+// and an inner one in which each operand moves by 0 or 1.
 struct Broadcast {
   std::int64_t outer_axes = 0, outer = 1, inner = 1, a_step = 1, b_step = 1;
   std::int64_t extents[Shape::max_rank], a_strides[Shape::max_rank], b_strides[Shape::max_rank];
@@ -74,8 +74,8 @@ void Kernels::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) {
   const std::int64_t bytes = 12 * out.numel();
   if (walk.outer == 1) {
     return parallel(out.numel(), line, bytes, [&](std::int64_t begin, std::int64_t end) {
-      table.binary(static_cast<int>(op), from_a + begin * walk.a_step, walk.a_step, from_b + begin * walk.b_step, walk.b_step,
-                   to + begin, end - begin);
+      table.binary(static_cast<int>(op), from_a + begin * walk.a_step, walk.a_step, from_b + begin * walk.b_step,
+                   walk.b_step, to + begin, end - begin);
     });
   }
   parallel(walk.outer, std::max<std::int64_t>(1, line / std::max<std::int64_t>(1, walk.inner)), bytes,
@@ -83,8 +83,8 @@ void Kernels::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) {
              for (std::int64_t i = begin; i < end; ++i) {
                std::int64_t at_a = 0, at_b = 0;
                walk.at(i, at_a, at_b);
-               table.binary(static_cast<int>(op), from_a + at_a, walk.a_step, from_b + at_b, walk.b_step, to + i * walk.inner,
-                            walk.inner);
+               table.binary(static_cast<int>(op), from_a + at_a, walk.a_step, from_b + at_b, walk.b_step,
+                            to + i * walk.inner, walk.inner);
              }
            });
 }
@@ -101,15 +101,18 @@ void Kernels::reduce(Reduce op, const Axis& axis, const Tensor& x, Tensor& out) 
   }
   const auto columns = op == Reduce::sum ? table.sum_columns : table.max_columns;
   if (axis.outer > 1) {
-    return parallel(axis.outer, std::max<std::int64_t>(1, line / axis.inner), bytes, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i)
-        columns(in + i * axis.n * axis.inner, axis.n, axis.inner, 0, axis.inner, to + i * axis.inner);
-    });
+    return parallel(axis.outer, std::max<std::int64_t>(1, line / axis.inner), bytes,
+                    [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t i = begin; i < end; ++i)
+                        columns(in + i * axis.n * axis.inner, axis.n, axis.inner, 0, axis.inner, to + i * axis.inner);
+                    });
   }
   parallel(axis.inner, line, bytes,
            [&](std::int64_t begin, std::int64_t end) { columns(in, axis.n, axis.inner, begin, end, to); });
 }
 
-void Kernels::sum_squares(const Tensor& x, Tensor& out) { *write<double>(out) = table.sum_squares(read<float>(x), x.numel()); }
+void Kernels::sum_squares(const Tensor& x, Tensor& out) {
+  *write<double>(out) = table.sum_squares(read<float>(x), x.numel());
+}
 
 }  // namespace wengert::xsimd_backend

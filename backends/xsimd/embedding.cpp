@@ -11,7 +11,8 @@ namespace wengert::xsimd_backend {
 
 namespace {
 
-// Outputs from here on bypass the caches: they would not fit into them anyway, and writing around them halves the traffic.
+// Outputs from here on bypass the caches: they would not fit into them anyway, and writing around them halves the
+// traffic.
 constexpr std::int64_t stream_from = 4 << 20, stream_rows_from = 4 << 20;
 
 Drawing drawing_of(const wengert::Dropout& dropout) {
@@ -20,12 +21,15 @@ Drawing drawing_of(const wengert::Dropout& dropout) {
 }
 
 std::uint8_t* mask_of(Tensor& bits) { return reinterpret_cast<std::uint8_t*>(write<std::int32_t>(bits)); }
-const std::uint8_t* mask_of(const Tensor& bits) { return reinterpret_cast<const std::uint8_t*>(read<std::int32_t>(bits)); }
+const std::uint8_t* mask_of(const Tensor& bits) {
+  return reinterpret_cast<const std::uint8_t*>(read<std::int32_t>(bits));
+}
 
 void run_embed(const Table& table, const Embed& embed, std::int64_t rows) {
   // Two threads never share a group of 128 mask bits.
   const std::int64_t unit = embed.mask ? 128 / std::gcd(embed.d, std::int64_t{128}) : 1;
-  parallel(rows, unit, rows * embed.d * 8, [&](std::int64_t begin, std::int64_t end) { table.embed(embed, begin, end); });
+  parallel(rows, unit, rows * embed.d * 8,
+           [&](std::int64_t begin, std::int64_t end) { table.embed(embed, begin, end); });
 }
 
 // Calls table.sum_rows for the sums that `sums` selects, of which there are `count`; threads share the terms evenly.
@@ -44,7 +48,8 @@ void run_sums(const Table& table, const SumRows& sums, std::int64_t count) {
     }
     return low;
   };
-  parallel(terms, 1, bytes, [&](std::int64_t begin, std::int64_t end) { table.sum_rows(sums, first_from(begin), first_from(end)); });
+  parallel(terms, 1, bytes,
+           [&](std::int64_t begin, std::int64_t end) { table.sum_rows(sums, first_from(begin), first_from(end)); });
 }
 
 Tensor sum_occurrences(const Table& table, SumRows sums, const Occurrences& found, const Tensor& like) {
@@ -97,7 +102,8 @@ void Kernels::gather_rows(const Tensor& rows, const Tensor& ids, Tensor& out) {
   run_embed(table, embed, ids.numel());
 }
 
-RowGrad Kernels::merge_rows(const Tensor& ids, const Tensor& rows, std::int64_t num_rows, std::optional<std::int64_t> skip) {
+RowGrad Kernels::merge_rows(const Tensor& ids, const Tensor& rows, std::int64_t num_rows,
+                            std::optional<std::int64_t> skip) {
   const Occurrences found = find_occurrences(ids, num_rows, skip);
   SumRows sums{};
   sums.rows = read<float>(rows);
@@ -118,7 +124,8 @@ void Kernels::add_rows(const RowGrad& rows, Tensor& dense) {
 void Kernels::keep_mask(const wengert::Dropout& dropout, std::int64_t count, Tensor& bits) {
   const Drawing drawing = drawing_of(dropout);
   auto* mask = mask_of(bits);
-  parallel((count + 127) / 128, 4, count, [&](std::int64_t begin, std::int64_t end) { table.keep_mask(drawing, begin, end, mask); });
+  parallel((count + 127) / 128, 4, count,
+           [&](std::int64_t begin, std::int64_t end) { table.keep_mask(drawing, begin, end, mask); });
 }
 
 void Kernels::apply_mask(const Tensor& x, const Tensor& bits, double scale, Tensor& out) {
@@ -152,13 +159,15 @@ void Kernels::embed_dropout(const Tensor& tokens, const Tensor& positions, const
   run_embed(table, embed, ids.numel());
 }
 
-void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place, const wengert::Dropout& dropout,
-                                     const Saved& saved, std::int64_t token_rows, std::int64_t position_rows,
-                                     std::optional<std::int64_t> skip, RowGrad* token_grad, RowGrad* position_grad) {
-  const bool expanded = place.ids.defined() && place.ids.numel() != ids.numel();  // one row of positions for every sequence
+void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place,
+                                     const wengert::Dropout& dropout, const Saved& saved, std::int64_t token_rows,
+                                     std::int64_t position_rows, std::optional<std::int64_t> skip, RowGrad* token_grad,
+                                     RowGrad* position_grad) {
+  const bool expanded =
+      place.ids.defined() && place.ids.numel() != ids.numel();  // one row of positions for every sequence
   if (dropout.p == 1.0 || (position_grad && expanded))
-    return wengert::Kernels::embed_dropout_backward(grad, ids, place, dropout, saved, token_rows, position_rows, skip, token_grad,
-                                                    position_grad);
+    return wengert::Kernels::embed_dropout_backward(grad, ids, place, dropout, saved, token_rows, position_rows, skip,
+                                                    token_grad, position_grad);
   SumRows sums{};
   sums.rows = read<float>(grad);
   sums.d = grad.size(-1);

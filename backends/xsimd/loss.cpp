@@ -21,7 +21,8 @@ void Kernels::softmax(const Tensor& x, bool log, Tensor& out) {
   });
 }
 
-void Kernels::cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses, Tensor& norms) {
+void Kernels::cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
+                            Tensor& norms) {
   const std::int64_t rows = logits.size(0), n = logits.size(1);
   const auto* in = read<float>(logits);
   const auto* label = read<std::int64_t>(labels);
@@ -39,8 +40,8 @@ void Kernels::cross_entropy(const Tensor& logits, const Tensor& labels, std::int
   });
 }
 
-void Kernels::cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
-                                     const Tensor& norms, Tensor& out) {
+void Kernels::cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels,
+                                     std::int64_t ignore, const Tensor& norms, Tensor& out) {
   const std::int64_t rows = logits.size(0), n = logits.size(1);
   const auto *upstream = read<float>(grad), *in = read<float>(logits), *norm = read<float>(norms);
   const auto* label = read<std::int64_t>(labels);

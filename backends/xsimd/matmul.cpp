@@ -10,19 +10,20 @@ namespace wengert::xsimd_backend {
 
 namespace {
 
-// Room for packed operands, from the caching allocator. Made for all threads at once, before they start: how many of them
-// run at the same time differs from call to call, and a steady step asks for the same blocks every time.
+// Room for packed operands, from the caching allocator. Made for all threads at once, before they start: how many of
+// them run at the same time differs from call to call, and a steady step asks for the same blocks every time.
 class Workspace {
  public:
-  explicit Workspace(std::int64_t floats) : storage_(Storage::make(host_memory(), static_cast<std::size_t>(floats) * sizeof(float))) {}
+  explicit Workspace(std::int64_t floats)
+      : storage_(Storage::make(host_memory(), static_cast<std::size_t>(floats) * sizeof(float))) {}
   float* data() const { return static_cast<float*>(storage_->write()); }
 
  private:
   detail::Ref<Storage> storage_;
 };
 
-// Operands are taken in pieces of this many columns and this much depth, so that what is packed stays small and in the caches.
-// The depth does not depend on threads: it decides in which order an element of c is summed.
+// Operands are taken in pieces of this many columns and this much depth, so that what is packed stays small and in the
+// caches. The depth does not depend on threads: it decides in which order an element of c is summed.
 constexpr std::int64_t piece_columns = 1024, piece_depth = 1024;
 
 std::int64_t panels(const Table& table, std::int64_t n) { return (n + table.panel_columns - 1) / table.panel_columns; }
@@ -41,7 +42,8 @@ Product columns(Product product, std::int64_t begin, std::int64_t end) {
   return product;
 }
 
-// The part of the product that comes from depths [begin, end); the first one takes care of beta, the last one adds the bias.
+// The part of the product that comes from depths [begin, end); the first one takes care of beta, the last one adds the
+// bias.
 Product depths(Product product, std::int64_t begin, std::int64_t end) {
   if (begin > 0) product.beta = 1.0F;
   if (end < product.k) product.bias = nullptr;
@@ -56,7 +58,8 @@ template <class Body>
 void for_each_piece(const Product& product, Body body) {
   for (std::int64_t k = 0; k < product.k; k += piece_depth)
     for (std::int64_t n = 0; n < product.n; n += piece_columns)
-      body(columns(depths(product, k, std::min(k + piece_depth, product.k)), n, std::min(n + piece_columns, product.n)));
+      body(
+          columns(depths(product, k, std::min(k + piece_depth, product.k)), n, std::min(n + piece_columns, product.n)));
 }
 
 void multiply_alone(const Table& table, const Product& product, float* packed_b, float* packed_a) {
@@ -93,7 +96,8 @@ void Kernels::product(Matmul shape, const float* a, const float* b, const float*
 
   if (shape.m <= table.thin_rows && shape.trans_b && !shape.trans_a) {  // nothing to gain from packing
     for (std::int64_t i = 0; i < shape.batch; ++i)
-      parallel(shape.n, 16, bytes, [&](std::int64_t begin, std::int64_t end) { table.multiply_thin(columns(of_batch(i), begin, end)); });
+      parallel(shape.n, 16, bytes,
+               [&](std::int64_t begin, std::int64_t end) { table.multiply_thin(columns(of_batch(i), begin, end)); });
     return;
   }
   const bool by_batch = shape.batch > 1 && shape.batch >= threads_for(shape.batch * bytes);
@@ -123,7 +127,8 @@ void Kernels::product(Matmul shape, const float* a, const float* b, const float*
       continue;
     }
     for_each_piece(one, [&](const Product& piece) {  // each thread its own rows; b is packed together
-      parallel_parts(panels(table, piece.n), 1, parts, [&](std::int64_t begin, std::int64_t end, int) { table.pack_b(piece, rooms_b, begin, end); });
+      parallel_parts(panels(table, piece.n), 1, parts,
+                     [&](std::int64_t begin, std::int64_t end, int) { table.pack_b(piece, rooms_b, begin, end); });
       parallel_parts(piece.m, table.tile_rows, parts, [&](std::int64_t begin, std::int64_t end, int part) {
         table.multiply(piece, rooms_b, packed_a(part), begin, end);
       });

@@ -12,7 +12,8 @@ namespace wengert::xsimd_backend {
 
 namespace {
 
-// Below this a second thread costs more than it brings: waking it takes some microseconds, in which one thread moves this much.
+// Below this a second thread costs more than it brings: waking it takes some microseconds, in which one thread moves
+// this much.
 constexpr std::int64_t worth_a_thread = 512 << 10;
 
 }  // namespace

@@ -28,8 +28,8 @@ std::uint64_t id_of(const Narrow& entry) { return entry.both >> 32; }
 std::int64_t place_of(const Wide& entry) { return entry.place; }
 std::int64_t place_of(const Narrow& entry) { return static_cast<std::int64_t>(entry.both & 0xFFFFFFFFU); }
 
-// Sorts m entries of ids below 2^bits, least significant digit first, which keeps equal ids in the order of their places.
-// `scratch` has room for as many. Returns whichever of the two holds the result.
+// Sorts m entries of ids below 2^bits, least significant digit first, which keeps equal ids in the order of their
+// places. `scratch` has room for as many. Returns whichever of the two holds the result.
 template <class Entry>
 Entry* sort_entries(Entry* entries, Entry* scratch, std::int64_t m, int bits) {
   if (m <= few) {
@@ -42,7 +42,9 @@ Entry* sort_entries(Entry* entries, Entry* scratch, std::int64_t m, int bits) {
   for (int pass = 0; pass < passes; ++pass) {
     std::int64_t ends[(1 << largest_digit_bits) + 1];
     std::fill_n(ends, digits + 1, 0);
-    const auto digit = [shift = pass * digit_bits, digits](const Entry& entry) { return (id_of(entry) >> shift) & (digits - 1); };
+    const auto digit = [shift = pass * digit_bits, digits](const Entry& entry) {
+      return (id_of(entry) >> shift) & (digits - 1);
+    };
     for (std::int64_t i = 0; i < m; ++i) ++ends[digit(entries[i]) + 1];
     for (std::size_t d = 0; d < digits; ++d) ends[d + 1] += ends[d];
     for (std::int64_t i = 0; i < m; ++i) scratch[ends[digit(entries[i])]++] = entries[i];

@@ -21,8 +21,8 @@ Occurrences find_occurrences(const Tensor& ids, std::int64_t num_rows, std::opti
 // The ids of a batch, told apart by whether they occur once.
 struct Repeats {
   std::int64_t count = 0;  // ids that occur more than once
-  Tensor slots;            // (m): for the place of an id that occurs once its number among the different ids; otherwise -1
-  Tensor repeated;         // (count): the numbers of the others
+  Tensor slots;     // (m): for the place of an id that occurs once its number among the different ids; otherwise -1
+  Tensor repeated;  // (count): the numbers of the others
 };
 Repeats find_repeats(const Occurrences& found, std::int64_t m);
 

@@ -1,6 +1,6 @@
 #pragma once
-// What each architecture offers: one table of functions over raw pointers, filled in by kernels/*.hpp. Plain types only:
-// this header is shared by files that are compiled for different processors.
+// What each architecture offers: one table of functions over raw pointers, filled in by kernels/*.hpp. Plain types
+// only: this header is shared by files that are compiled for different processors.
 //
 // Every function works on a range and on one thread; who calls it splits the work. The result for an element depends
 // neither on the range it is computed in nor on its place in it.
@@ -18,8 +18,8 @@ struct Drawing {
   float scale = 1.0F;
 };
 
-// out (n, d) = dropout(tokens[ids] + positions[place]). The place of row i is position_ids[i % period] if there are ids,
-// else start + i % period.
+// out (n, d) = dropout(tokens[ids] + positions[place]). The place of row i is position_ids[i % period] if there are
+// ids, else start + i % period.
 struct Embed {
   const float* tokens;
   const std::int64_t* ids;
@@ -46,8 +46,8 @@ struct SumRows {
   float* out;  // (sums, d)
 };
 
-// rows (batch, length, d), of which some elements are dropped, to positions (length, d), their sums over the batch > 0, and,
-// row by row, to tokens[slots[row]] where that is not negative.
+// rows (batch, length, d), of which some elements are dropped, to positions (length, d), their sums over the batch > 0,
+// and, row by row, to tokens[slots[row]] where that is not negative.
 struct SplitRows {
   const float* rows;
   const std::uint8_t* mask;  // null: nothing is dropped
@@ -78,8 +78,10 @@ struct Table {
   void (*binary)(int op, const float* a, std::int64_t a_step, const float* b, std::int64_t b_step, float* out,
                  std::int64_t n);
   // out[j] for columns [begin, end) of x (n, inner); the fixed tree.
-  void (*sum_columns)(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end, float* out);
-  void (*max_columns)(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end, float* out);
+  void (*sum_columns)(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end,
+                      float* out);
+  void (*max_columns)(const float* x, std::int64_t n, std::int64_t inner, std::int64_t begin, std::int64_t end,
+                      float* out);
   float (*sum_row)(const float* x, std::int64_t n);  // the fixed tree
   float (*max_row)(const float* x, std::int64_t n);
   double (*sum_squares)(const float* x, std::int64_t n);  // in double, the fixed tree of docs/bits.md
@@ -87,16 +89,18 @@ struct Table {
   // Groups of 128 elements [begin, end) of a mask.
   void (*keep_mask)(const Drawing& drawing, std::int64_t begin, std::int64_t end, std::uint8_t* mask);
   // Elements [begin, end); begin is a multiple of 8.
-  void (*apply_mask)(const float* x, const std::uint8_t* mask, float scale, float* out, std::int64_t begin, std::int64_t end);
+  void (*apply_mask)(const float* x, const std::uint8_t* mask, float scale, float* out, std::int64_t begin,
+                     std::int64_t end);
   // Rows [begin, end); begin * d is a multiple of 128 if there is a mask.
   void (*embed)(const Embed& embed, std::int64_t begin, std::int64_t end);
   void (*sum_rows)(const SumRows& sums, std::int64_t begin, std::int64_t end);
   void (*split_rows)(const SplitRows& split, std::int64_t begin, std::int64_t end);  // positions [begin, end)
-  void (*add)(const float* x, float* out, std::int64_t n);  // out += x
+  void (*add)(const float* x, float* out, std::int64_t n);                           // out += x
 
   // g null: the gradient is +0. momentum null: there is none.
   void (*sgd)(const bits::SgdScalars<float>& scalars, const float* g, float* param, float* momentum, std::int64_t n);
-  void (*adam)(const bits::AdamScalars<float>& scalars, const float* g, float* param, float* m, float* v, std::int64_t n);
+  void (*adam)(const bits::AdamScalars<float>& scalars, const float* g, float* param, float* m, float* v,
+               std::int64_t n);
 
   // Rows of length n.
   void (*softmax_row)(const float* x, bool log, float* out, std::int64_t n);
@@ -105,12 +109,14 @@ struct Table {
   // out = exp((x - norm[0]) - norm[1]) * grad
   void (*softmax_grad_row)(const float* x, const float* norm, float grad, float* out, std::int64_t n);
 
-  // Rows [begin, end) of c, where begin is a multiple of tile_rows. packed_b holds what pack_b has made of all of b: k times
-  // the columns, rounded up to whole panels; packed_a is room for packed_a_floats.
-  void (*multiply)(const Product& product, const float* packed_b, float* packed_a, std::int64_t begin, std::int64_t end);
+  // Rows [begin, end) of c, where begin is a multiple of tile_rows. packed_b holds what pack_b has made of all of b: k
+  // times the columns, rounded up to whole panels; packed_a is room for packed_a_floats.
+  void (*multiply)(const Product& product, const float* packed_b, float* packed_a, std::int64_t begin,
+                   std::int64_t end);
   void (*pack_b)(const Product& product, float* packed_b, std::int64_t begin, std::int64_t end);  // panels [begin, end)
   std::int64_t panel_columns, tile_rows, packed_a_floats;
-  // The whole product, without packing, of at most thin_rows rows of a (row-major) by a transposed b; beta as in multiply.
+  // The whole product, without packing, of at most thin_rows rows of a (row-major) by a transposed b; beta as in
+  // multiply.
   void (*multiply_thin)(const Product& product);
   std::int64_t thin_rows;
 };

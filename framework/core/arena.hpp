@@ -11,17 +11,19 @@ namespace wengert::detail {
 class Arena {
  public:
   void* allocate(std::size_t bytes, std::size_t alignment) {
-    if (current_ == chunks_.size() || aligned(alignment) + bytes > chunks_[current_].bytes) next_chunk(bytes + alignment);
+    if (current_ == chunks_.size() || aligned(alignment) + bytes > chunks_[current_].bytes)
+      next_chunk(bytes + alignment);
     const std::size_t start = aligned(alignment);
     used_ = start + bytes;
     return chunks_[current_].memory.get() + start;
   }
 
-  // Everything handed out is void. What this tape used is kept for the next, and so are chunks that earlier ones needed, up
-  // to a bound.
+  // Everything handed out is void. What this tape used is kept for the next, and so are chunks that earlier ones
+  // needed, up to a bound.
   void reset() {
     std::size_t kept = 0, total = 0;
-    while (kept < chunks_.size() && (kept <= current_ || total + chunks_[kept].bytes <= keep_unused)) total += chunks_[kept++].bytes;
+    while (kept < chunks_.size() && (kept <= current_ || total + chunks_[kept].bytes <= keep_unused))
+      total += chunks_[kept++].bytes;
     chunks_.resize(kept);
     current_ = 0;
     used_ = 0;
@@ -44,7 +46,8 @@ class Arena {
 
   void next_chunk(std::size_t needed) {
     if (current_ < chunks_.size()) ++current_;
-    while (current_ < chunks_.size() && chunks_[current_].bytes < needed) chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(current_));
+    while (current_ < chunks_.size() && chunks_[current_].bytes < needed)
+      chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(current_));
     if (current_ == chunks_.size()) {
       std::size_t bytes = chunks_.empty() ? first_bytes : std::min(2 * chunks_.back().bytes, largest_bytes);
       bytes = std::max(bytes, needed);

@@ -24,7 +24,7 @@ struct Entry {
 };
 
 struct Registry {
-  std::mutex mutex;           // guards the list; entries never move
+  std::mutex mutex;  // guards the list; entries never move
   std::deque<Entry> entries;
   std::atomic<Backend*> process_default{nullptr};
 };

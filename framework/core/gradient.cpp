@@ -43,17 +43,21 @@ Tensor sum(Tensor a, const Tensor& b) {
 namespace {
 
 void check_fit(const char* op, const Tensor& ids, const Tensor& rows) {
-  if (ids.dtype() != DType::int64) throw DTypeError(fmt::format("{}: row ids must be int64, not {}", op, name_of(ids.dtype())));
+  if (ids.dtype() != DType::int64)
+    throw DTypeError(fmt::format("{}: row ids must be int64, not {}", op, name_of(ids.dtype())));
   if (ids.dim() != 1 || rows.dim() != 2 || ids.numel() != rows.size(0))
-    throw ShapeError(fmt::format("{}: row ids of shape {} and rows of shape {} do not fit; (n) and (n, d) do", op, ids.shape().str(), rows.shape().str()));
+    throw ShapeError(fmt::format("{}: row ids of shape {} and rows of shape {} do not fit; (n) and (n, d) do", op,
+                                 ids.shape().str(), rows.shape().str()));
   if (&ids.backend() != &rows.backend())
-    throw BackendError(fmt::format("{}: row ids on {} and rows on {}", op, ids.backend().name(), rows.backend().name()));
+    throw BackendError(
+        fmt::format("{}: row ids on {} and rows on {}", op, ids.backend().name(), rows.backend().name()));
 }
 
 void check_range(const char* op, const Tensor& ids, std::int64_t num_rows) {
   const IdRange range = ids.kernels().id_range(ids, {});
   if (!range.within(num_rows))
-    throw IndexError(fmt::format("{}: row ids from {} to {} are not all inside [0, {})", op, range.smallest, range.largest, num_rows));
+    throw IndexError(fmt::format("{}: row ids from {} to {} are not all inside [0, {})", op, range.smallest,
+                                 range.largest, num_rows));
 }
 
 }  // namespace
@@ -64,7 +68,9 @@ void RowGrad::check(const char* op) const {
   const auto values = ids.to_vector<std::int64_t>();
   for (std::size_t i = 1; i < values.size(); ++i)
     if (values[i] <= values[i - 1])
-      throw IndexError(fmt::format("{}: row ids must ascend without repeats; {} follows {} (RowGrad::merge makes them so)", op, values[i], values[i - 1]));
+      throw IndexError(
+          fmt::format("{}: row ids must ascend without repeats; {} follows {} (RowGrad::merge makes them so)", op,
+                      values[i], values[i - 1]));
 }
 
 RowGrad RowGrad::merge(const Tensor& ids, const Tensor& rows, std::int64_t num_rows, std::optional<std::int64_t> skip) {
@@ -88,7 +94,8 @@ void Gradient::add(Gradient other) {
     dense_ = sum(std::move(dense_), other.dense_);
   } else if (is_rows() && other.is_rows()) {
     // Two merged lists: each id occurs at most twice, earlier term first.
-    rows_ = rows_.rows.kernels().merge_rows(join(rows_.ids, other.rows_.ids), join(rows_.rows, other.rows_.rows), rows_.num_rows, {});
+    rows_ = rows_.rows.kernels().merge_rows(join(rows_.ids, other.rows_.ids), join(rows_.rows, other.rows_.rows),
+                                            rows_.num_rows, {});
   } else {
     const RowGrad& rows = is_rows() ? rows_ : other.rows_;
     Tensor dense = owned(std::move(is_rows() ? other.dense_ : dense_));

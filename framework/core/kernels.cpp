@@ -60,9 +60,10 @@ void Kernels::embed_dropout(const Tensor& tokens, const Tensor& positions, const
   if (!dropout.identity()) this->dropout(out, dropout, out, saved);
 }
 
-void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place, const Dropout& dropout,
-                                     const Saved& saved, std::int64_t token_rows, std::int64_t position_rows,
-                                     std::optional<std::int64_t> skip, RowGrad* token_grad, RowGrad* position_grad) {
+void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place,
+                                     const Dropout& dropout, const Saved& saved, std::int64_t token_rows,
+                                     std::int64_t position_rows, std::optional<std::int64_t> skip, RowGrad* token_grad,
+                                     RowGrad* position_grad) {
   const std::int64_t length = ids.size(-1), dim = grad.size(-1), count = ids.numel();
   const std::int64_t batch = ids.shape().product(0, ids.dim() - 1);
   Tensor rows = TensorAccess::alias(grad, {count, dim});
@@ -132,7 +133,8 @@ struct AttentionShape {
   }
 };
 
-void drop_weights(Kernels& kernels, const AttentionShape& shape, const Tensor& weights, const Tensor& bits, double scale, Tensor& out) {
+void drop_weights(Kernels& kernels, const AttentionShape& shape, const Tensor& weights, const Tensor& bits,
+                  double scale, Tensor& out) {
   const Shape wide{shape.batch * shape.heads * shape.tq, shape.padded()}, narrow{wide[0], shape.tk};
   Tensor buffer = zeros(wide, weights);
   kernels.copy_strided(narrow, weights, row_major(narrow), buffer, row_major(wide));
@@ -142,7 +144,8 @@ void drop_weights(Kernels& kernels, const AttentionShape& shape, const Tensor& w
 
 }  // namespace
 
-void Kernels::attention(const Attention& options, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out, Saved& saved) {
+void Kernels::attention(const Attention& options, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
+                        Saved& saved) {
   const AttentionShape shape(q, k);
   Tensor scores = empty(shape.weights(), q);
   Matmul product = shape.product(shape.tq, shape.tk, shape.d);
@@ -179,8 +182,9 @@ void Kernels::attention(const Attention& options, const Tensor& q, const Tensor&
   matmul(shape.product(shape.tq, shape.d, shape.tk), dropped, v, out);
 }
 
-void Kernels::attention_backward(const Attention& options, const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
-                                 const Tensor& /*out*/, const Saved& saved, Tensor& grad_q, Tensor& grad_k, Tensor& grad_v) {
+void Kernels::attention_backward(const Attention& options, const Tensor& grad, const Tensor& q, const Tensor& k,
+                                 const Tensor& v, const Tensor& /*out*/, const Saved& saved, Tensor& grad_q,
+                                 Tensor& grad_k, Tensor& grad_v) {
   const AttentionShape shape(q, k);
   const Tensor& weights = saved[0];
   Tensor dropped = weights, grad_weights = empty(weights.shape(), weights);

@@ -32,7 +32,8 @@ struct SizeClass {
 // Eight classes to each power of two: at most 12.5 % is lost, and requests of slightly different size share blocks.
 SizeClass size_class(std::size_t bytes) {
   bytes = std::max(bytes, granule);
-  const auto exponent = static_cast<std::size_t>(std::bit_width(bytes - 1) - 1);  // 2^exponent < bytes <= 2^(exponent + 1)
+  const auto exponent =
+      static_cast<std::size_t>(std::bit_width(bytes - 1) - 1);  // 2^exponent < bytes <= 2^(exponent + 1)
   const std::size_t step = std::max(granule, (std::size_t{1} << exponent) / 8);
   const std::size_t capacity = (bytes + step - 1) / step * step;
   return {exponent * 8 + (capacity - 1 - (std::size_t{1} << exponent)) * 8 / (std::size_t{1} << exponent), capacity};
@@ -158,8 +159,8 @@ class HostMemory final : public Memory {
 }  // namespace
 
 Memory& host_memory() {
-  // Never destroyed: static tensors may outlive it otherwise. A fork finds its lock free: a child has no other thread that
-  // could ever open it.
+  // Never destroyed: static tensors may outlive it otherwise. A fork finds its lock free: a child has no other thread
+  // that could ever open it.
   static Memory& memory = *[] {
     static Memory* made = new HostMemory;
     pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { made->unlock(); });

@@ -1,6 +1,6 @@
 #pragma once
-// Recycled memory for the small counted objects (tensors, storages): a free list for each thread, so that making and dropping
-// a tensor costs no lock and, in a steady state, no malloc.
+// Recycled memory for the small counted objects (tensors, storages): a free list for each thread, so that making and
+// dropping a tensor costs no lock and, in a steady state, no malloc.
 
 #include <cstddef>
 #include <new>

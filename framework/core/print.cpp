@@ -23,7 +23,9 @@ class Printer {
       reals_ = tensor.to_vector<double>();
     else
       integers_ = tensor.to_vector<std::int64_t>();
-    visit([&](std::int64_t i) { scientific_ = scientific_ || (floating && wants_exponent(reals_[static_cast<std::size_t>(i)])); });
+    visit([&](std::int64_t i) {
+      scientific_ = scientific_ || (floating && wants_exponent(reals_[static_cast<std::size_t>(i)]));
+    });
     visit([&](std::int64_t i) { width_ = std::max(width_, element(i).size()); });
   }
 

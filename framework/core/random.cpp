@@ -127,7 +127,8 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, Generato
     const std::size_t half = i % 2 * 2;
     const std::uint64_t word = words.word[half] | (static_cast<std::uint64_t>(words.word[half + 1]) << 32);
     // The upper half of a 128-bit product: as even as 64 bits allow.
-    values[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + static_cast<std::uint64_t>((word * range) >> 64));
+    values[i] =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + static_cast<std::uint64_t>((word * range) >> 64));
   }
   return out.copy_(tensor(values, shape));
 }
@@ -144,7 +145,8 @@ Tensor& uniform_(Tensor& tensor, double low, double high, Generator& generator) 
   if (!(low <= high)) throw ValueError(fmt::format("uniform_: [{}, {}) is not a range", low, high));
   const bool single = tensor.dtype() == DType::float32;
   // The upper end does not belong to the range, not even after rounding.
-  const double last = single ? std::nextafter(static_cast<float>(high), static_cast<float>(low)) : std::nextafter(high, low);
+  const double last =
+      single ? std::nextafter(static_cast<float>(high), static_cast<float>(low)) : std::nextafter(high, low);
   const auto place = [=](double unit) {
     const double value = low + (high - low) * unit;
     return (single ? static_cast<double>(static_cast<float>(value)) : value) < high ? value : last;
@@ -158,9 +160,11 @@ Tensor& uniform_(Tensor& tensor, double low, double high, Generator& generator) 
 Tensor& trunc_normal_(Tensor& tensor, double mean, double std, double low, double high, Generator& generator) {
   require_floating("trunc_normal_", tensor.dtype());
   const auto below = [&](double bound) { return 0.5 * std::erfc(-(bound - mean) / (std * std::numbers::sqrt2)); };
-  if (!(std > 0.0) || !(low < high)) throw ValueError(fmt::format("trunc_normal_: std {} must be > 0 and [{}, {}] a range", std, low, high));
+  if (!(std > 0.0) || !(low < high))
+    throw ValueError(fmt::format("trunc_normal_: std {} must be > 0 and [{}, {}] a range", std, low, high));
   if (!(below(high) - below(low) > 1e-3))
-    throw ValueError(fmt::format("trunc_normal_: [{}, {}] holds less than a thousandth of N({}, {}^2)", low, high, mean, std));
+    throw ValueError(
+        fmt::format("trunc_normal_: [{}, {}] holds less than a thousandth of N({}, {}^2)", low, high, mean, std));
   Pair pair{};
   bool spare = false;
   const auto value = [&](std::size_t) {

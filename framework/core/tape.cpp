@@ -20,8 +20,8 @@ using detail::TensorImpl;
 
 namespace detail {
 
-// A value that an operation keeps for its backward: a handle of its own, so that it stays on the backend it was recorded
-// on, and the version it had.
+// A value that an operation keeps for its backward: a handle of its own, so that it stays on the backend it was
+// recorded on, and the version it had.
 struct SavedValue {
   Tensor value;
   Tensor original;  // for its name, if it can have one
@@ -122,8 +122,8 @@ void TapeState::clear() {
   arena.reset();
 }
 
-// Everything that can go wrong is found here, before the first gradient changes. Ends at the earliest node that is reached,
-// so that many short passes over one long tape take time that follows their own length.
+// Everything that can go wrong is found here, before the first gradient changes. Ends at the earliest node that is
+// reached, so that many short passes over one long tape take time that follows their own length.
 void TapeState::check_reachable(Node* root) {
   const std::uint64_t pass = next_pass++;
   std::int64_t waiting = 0;  // nodes that are reached and not yet visited
@@ -143,10 +143,10 @@ void TapeState::check_reachable(Node* root) {
       const SavedValue& saved = node->saved[i];
       if (!saved.value.defined() || saved.value.storage().version() == saved.version) continue;
       const std::string name = saved.original.defined() ? saved.original.name() : std::string();
-      throw TapeError(fmt::format(
-          "backward: {} saved {} (shape {}) at version {}, but it was changed since and is at version {}", node->op,
-          name.empty() ? fmt::format("value {}", i) : fmt::format("'{}'", name), saved.value.shape().str(), saved.version,
-          saved.value.storage().version()));
+      throw TapeError(
+          fmt::format("backward: {} saved {} (shape {}) at version {}, but it was changed since and is at version {}",
+                      node->op, name.empty() ? fmt::format("value {}", i) : fmt::format("'{}'", name),
+                      saved.value.shape().str(), saved.version, saved.value.storage().version()));
     }
     for (const Input& input : node->inputs)
       if (input.node) reach(input.node);
@@ -179,8 +179,9 @@ void TapeState::give_leaf(const Tensor& leaf, Gradient gradient) {
     retain(&impl);  // until the pass ends
     state.next_pending = std::exchange(pending, &impl);
   } else if (none != this) {
-    throw TapeError(fmt::format("backward: a backward pass of another thread is adding to {}; let them run one after the other",
-                                state.name.empty() ? "this leaf" : fmt::format("'{}'", state.name)));
+    throw TapeError(
+        fmt::format("backward: a backward pass of another thread is adding to {}; let them run one after the other",
+                    state.name.empty() ? "this leaf" : fmt::format("'{}'", state.name)));
   }
   state.pending.add(on(std::move(gradient), leaf.backend()));  // the leaf may have moved since it was recorded
 }
@@ -194,7 +195,8 @@ void TapeState::commit() {
     total.own();
     state.pending = std::move(total);
   }
-  for (TensorImpl* impl = pending; impl; impl = impl->leaf->next_pending) impl->leaf->gradient = std::move(impl->leaf->pending);
+  for (TensorImpl* impl = pending; impl; impl = impl->leaf->next_pending)
+    impl->leaf->gradient = std::move(impl->leaf->pending);
 }
 
 void TapeState::drop_pending() noexcept {
@@ -211,19 +213,24 @@ void TapeState::backward(const Tensor& loss, const BackwardOptions& options) {
   const TensorImpl& impl = TensorAccess::impl(loss);
   Node* root = impl.tape == serial ? impl.node : nullptr;
   if (!root && !impl.requires_grad) {
-    throw TapeError(impl.tape == 0 ? "backward: the loss does not depend on anything that requires grad (was it computed under NoGrad, or before the tape?)"
+    throw TapeError(impl.tape == 0 ? "backward: the loss does not depend on anything that requires grad (was it "
+                                     "computed under NoGrad, or before the tape?)"
                                    : "backward: the loss was recorded on another tape");
   }
   Tensor seed = options.seed;
   if (seed.defined()) {
     if (!(seed.shape() == loss.shape()))
-      throw ShapeError(fmt::format("backward: the seed has shape {}, the loss {}", seed.shape().str(), loss.shape().str()));
+      throw ShapeError(
+          fmt::format("backward: the seed has shape {}, the loss {}", seed.shape().str(), loss.shape().str()));
     if (seed.dtype() != loss.dtype())
-      throw DTypeError(fmt::format("backward: the seed is {}, the loss {}", name_of(seed.dtype()), name_of(loss.dtype())));
+      throw DTypeError(
+          fmt::format("backward: the seed is {}, the loss {}", name_of(seed.dtype()), name_of(loss.dtype())));
     if (&seed.backend() != &loss.backend())
-      throw BackendError(fmt::format("backward: the seed is on {}, the loss on {}", seed.backend().name(), loss.backend().name()));
+      throw BackendError(
+          fmt::format("backward: the seed is on {}, the loss on {}", seed.backend().name(), loss.backend().name()));
   } else if (loss.numel() != 1) {
-    throw TapeError(fmt::format("backward: the loss has shape {}; reduce it to one element or give a seed of that shape", loss.shape().str()));
+    throw TapeError(fmt::format(
+        "backward: the loss has shape {}; reduce it to one element or give a seed of that shape", loss.shape().str()));
   }
   if (root) check_reachable(root);
 
@@ -247,8 +254,8 @@ void TapeState::backward(const Tensor& loss, const BackwardOptions& options) {
   commit();
 }
 
-void* append(const char* op, const Tensor& out, std::span<const Tensor> inputs, const Saved& saved, std::size_t closure_bytes,
-             std::size_t closure_alignment, BackwardThunk backward, DestroyThunk destroy) {
+void* append(const char* op, const Tensor& out, std::span<const Tensor> inputs, const Saved& saved,
+             std::size_t closure_bytes, std::size_t closure_alignment, BackwardThunk backward, DestroyThunk destroy) {
   TapeState& tape = *thread.tape;
   Arena& arena = tape.arena;
   auto* node = new (arena.allocate(sizeof(Node), alignof(Node))) Node;
@@ -372,7 +379,10 @@ bool needs_record(const char* op, std::span<const Tensor> inputs) {
     } else if (impl->tape != 0) {
       for (const detail::TapeState* tape = thread.tape->outer; tape; tape = tape->outer)
         if (tape->serial == impl->tape)
-          throw TapeError(fmt::format("{}: an operand was recorded on an outer tape; its gradient would be lost. detach() it to use it as a constant", op));
+          throw TapeError(
+              fmt::format("{}: an operand was recorded on an outer tape; its gradient would be lost. detach() it to "
+                          "use it as a constant",
+                          op));
     }
   }
   return needed;
@@ -393,15 +403,16 @@ void BackwardStep::give(std::size_t i, Gradient gradient) {
   const Shape& shape = input.node ? input.node->shape : input.leaf.shape();
   const DType dtype = input.node ? input.node->dtype : input.leaf.dtype();
   if (!(gradient.shape() == shape) || gradient.values().dtype() != dtype)
-    throw TapeError(fmt::format("backward: {} gave operand {} of shape {} ({}) a gradient of shape {} ({})", node_.op, i,
-                                shape.str(), name_of(dtype), gradient.shape().str(), name_of(gradient.values().dtype())));
+    throw TapeError(fmt::format("backward: {} gave operand {} of shape {} ({}) a gradient of shape {} ({})", node_.op,
+                                i, shape.str(), name_of(dtype), gradient.shape().str(),
+                                name_of(gradient.values().dtype())));
   if (!input.node) {
     tape_.give_leaf(input.leaf, std::move(gradient));
     return;
   }
   if (&gradient.values().backend() != input.node->backend)
-    throw TapeError(fmt::format("backward: {} gave operand {}, which is on {}, a gradient on {}", node_.op, i, input.node->backend->name(),
-                                gradient.values().backend().name()));
+    throw TapeError(fmt::format("backward: {} gave operand {}, which is on {}, a gradient on {}", node_.op, i,
+                                input.node->backend->name(), gradient.values().backend().name()));
   Gradient sum(std::move(input.node->grad));
   sum.add(std::move(gradient));
   input.node->grad = sum.dense();

@@ -24,7 +24,8 @@ Tensor tensor_from_host(const void* values, const Shape& shape, DType dtype, Bac
   // Ids and labels: where the host could not look again for free, look while the values are here.
   if (dtype == DType::int64 && !out.storage().memory().host_visible()) {
     IdRange range;
-    for (const std::int64_t id : std::span(static_cast<const std::int64_t*>(values), static_cast<std::size_t>(shape.numel()))) {
+    for (const std::int64_t id :
+         std::span(static_cast<const std::int64_t*>(values), static_cast<std::size_t>(shape.numel()))) {
       range.smallest = std::min(range.smallest, id);
       range.largest = std::max(range.largest, id);
     }
@@ -74,13 +75,14 @@ void convert(const void* from, DType dtype, std::int64_t count, To* to) {
 }
 
 void require_dtype(const char* access, DType wanted, DType dtype) {
-  if (wanted != dtype) throw DTypeError(fmt::format("{}: the tensor is {}, not {}", access, name_of(dtype), name_of(wanted)));
+  if (wanted != dtype)
+    throw DTypeError(fmt::format("{}: the tensor is {}, not {}", access, name_of(dtype), name_of(wanted)));
 }
 
 void require_host(const char* access, const Tensor& tensor) {
   if (!tensor.storage().memory().host_visible())
-    throw BackendError(fmt::format("{}: the host cannot see the memory of backend {}; copy with to_vector or to", access,
-                                   tensor.backend().name()));
+    throw BackendError(fmt::format("{}: the host cannot see the memory of backend {}; copy with to_vector or to",
+                                   access, tensor.backend().name()));
 }
 
 }  // namespace
@@ -91,7 +93,8 @@ Tensor detail::tensor_from_braces(const Nested<T>& values, Backend& backend) {
   Extents extents;
   std::vector<T> flat;
   flatten(values, 0, extents, flat);
-  return tensor_from_host(flat.data(), Shape(std::span<const std::int64_t>(extents.values, extents.rank)), dtype_of<T>, backend);
+  return tensor_from_host(flat.data(), Shape(std::span<const std::int64_t>(extents.values, extents.rank)), dtype_of<T>,
+                          backend);
 }
 
 const Shape& Tensor::shape() const { return TensorAccess::impl(*this).shape; }
@@ -149,13 +152,13 @@ T* write(Tensor& tensor) {
   return static_cast<T*>(tensor.storage().write());
 }
 
-#define WENGERT_INSTANTIATE(T)                       \
+#define WENGERT_INSTANTIATE(T)                                                    \
   template Tensor detail::tensor_from_braces(const detail::Nested<T>&, Backend&); \
-  template T Tensor::item<T>() const;                \
-  template std::vector<T> Tensor::to_vector() const; \
-  template std::span<const T> Tensor::data() const;  \
-  template std::span<T> Tensor::mutable_data();      \
-  template const T* read<T>(const Tensor&);          \
+  template T Tensor::item<T>() const;                                             \
+  template std::vector<T> Tensor::to_vector() const;                              \
+  template std::span<const T> Tensor::data() const;                               \
+  template std::span<T> Tensor::mutable_data();                                   \
+  template const T* read<T>(const Tensor&);                                       \
   template T* write<T>(Tensor&);
 WENGERT_INSTANTIATE(float)
 WENGERT_INSTANTIATE(double)
@@ -234,7 +237,8 @@ Tensor& Tensor::set_requires_grad(bool requires_grad) {
   if (requires_grad && !is_floating(impl.dtype))
     throw DTypeError(fmt::format("set_requires_grad: only floating types have gradients, not {}", name_of(impl.dtype)));
   if (requires_grad && detail::recorded_now(impl))
-    throw TapeError("set_requires_grad: the tensor is a result that the tape has recorded, not a leaf; detach() it first");
+    throw TapeError(
+        "set_requires_grad: the tensor is a result that the tape has recorded, not a leaf; detach() it first");
   impl.requires_grad = requires_grad;
   if (requires_grad) impl.leaf_state();
   return *this;
@@ -253,11 +257,14 @@ void Tensor::set_gradient(Gradient gradient) {
   if (gradient.defined()) {
     const Tensor& values = gradient.values();
     if (!(gradient.shape() == impl.shape))
-      throw ShapeError(fmt::format("set_gradient: a gradient of shape {} for a tensor of shape {}", gradient.shape().str(), impl.shape.str()));
+      throw ShapeError(fmt::format("set_gradient: a gradient of shape {} for a tensor of shape {}",
+                                   gradient.shape().str(), impl.shape.str()));
     if (values.dtype() != impl.dtype)
-      throw DTypeError(fmt::format("set_gradient: a {} gradient for a {} tensor", name_of(values.dtype()), name_of(impl.dtype)));
+      throw DTypeError(
+          fmt::format("set_gradient: a {} gradient for a {} tensor", name_of(values.dtype()), name_of(impl.dtype)));
     if (&values.backend() != impl.backend)
-      throw BackendError(fmt::format("set_gradient: a gradient on {} for a tensor on {}", values.backend().name(), impl.backend->name()));
+      throw BackendError(fmt::format("set_gradient: a gradient on {} for a tensor on {}", values.backend().name(),
+                                     impl.backend->name()));
     if (gradient.is_rows()) gradient.rows().check("set_gradient");
     gradient.own();
   }
@@ -285,15 +292,18 @@ namespace {
 
 void require_unrecorded(const char* op, const Tensor& tensor) {
   if (recording() && tensor.requires_grad())
-    throw TapeError(fmt::format("{}: {} on a tape cannot be changed in place; pause recording with NoGrad", op,
-                                TensorAccess::impl(tensor).requires_grad ? "a leaf that requires grad" : "a recorded value"));
+    throw TapeError(
+        fmt::format("{}: {} on a tape cannot be changed in place; pause recording with NoGrad", op,
+                    TensorAccess::impl(tensor).requires_grad ? "a leaf that requires grad" : "a recorded value"));
 }
 
 // In-place operations are not recorded: a gradient that should flow through one would be lost.
 void require_constant(const char* op, const Tensor& operand) {
   if (recording() && operand.requires_grad())
-    throw TapeError(fmt::format("{}: the operand requires grad, and in-place operations are not recorded; use an operation that "
-                                "returns a new tensor, or detach() the operand", op));
+    throw TapeError(
+        fmt::format("{}: the operand requires grad, and in-place operations are not recorded; use an operation that "
+                    "returns a new tensor, or detach() the operand",
+                    op));
 }
 
 }  // namespace
@@ -317,9 +327,11 @@ Tensor& Tensor::add_(const Tensor& other, double scale) {
   require_unrecorded("add_", *this);
   require_constant("add_", other);
   if (&other.backend() != &backend())
-    throw BackendError(fmt::format("add_: operands on backends {} and {}; move one with to()", backend().name(), other.backend().name()));
+    throw BackendError(fmt::format("add_: operands on backends {} and {}; move one with to()", backend().name(),
+                                   other.backend().name()));
   if (other.dtype() != dtype() || !is_floating(dtype()))
-    throw DTypeError(fmt::format("add_: {} to {}; both must have one floating type", name_of(other.dtype()), name_of(dtype())));
+    throw DTypeError(
+        fmt::format("add_: {} to {}; both must have one floating type", name_of(other.dtype()), name_of(dtype())));
   if (!(broadcast("add_", shape(), other.shape()) == shape()))
     throw ShapeError(fmt::format("add_: shape {} does not broadcast to {}", other.shape().str(), shape().str()));
   if (scale == 1.0) {
@@ -342,7 +354,8 @@ Tensor& Tensor::mul_(double factor) {
 Tensor& Tensor::move_to_(Backend& backend) {
   TensorImpl& impl = TensorAccess::impl(*this);
   if (impl.backend == &backend) return *this;
-  if (detail::recorded_now(impl)) throw TapeError("move_to_: a value that a tape has recorded stays where it is; to() gives a moved one");
+  if (detail::recorded_now(impl))
+    throw TapeError("move_to_: a value that a tape has recorded stays where it is; to() gives a moved one");
   auto moved = [&backend](const Tensor& tensor) { return tensor.defined() ? tensor.detach().to(backend) : Tensor(); };
   Gradient gradient;
   if (impl.leaf && impl.leaf->gradient.is_dense()) gradient = moved(impl.leaf->gradient.tensor());
@@ -371,7 +384,9 @@ Tensor full(const Shape& shape, double value, DType dtype, Backend& backend) {
   out.kernels().fill(out, value);
   return out;
 }
-Tensor full(const Shape& shape, double value, const Tensor& like) { return full(shape, value, like.dtype(), like.backend()); }
+Tensor full(const Shape& shape, double value, const Tensor& like) {
+  return full(shape, value, like.dtype(), like.backend());
+}
 Tensor zeros(const Shape& shape, DType dtype, Backend& backend) { return full(shape, 0.0, dtype, backend); }
 Tensor zeros(const Shape& shape, const Tensor& like) { return full(shape, 0.0, like); }
 Tensor ones(const Shape& shape, DType dtype, Backend& backend) { return full(shape, 1.0, dtype, backend); }
@@ -379,7 +394,8 @@ Tensor ones(const Shape& shape, const Tensor& like) { return full(shape, 1.0, li
 
 Tensor arange(std::int64_t start, std::int64_t stop, DType dtype, Backend& backend) {
   std::int64_t count = 0;
-  if (stop < start || __builtin_sub_overflow(stop, start, &count)) throw ValueError(fmt::format("arange: from {} to {}; the end must not come before the start", start, stop));
+  if (stop < start || __builtin_sub_overflow(stop, start, &count))
+    throw ValueError(fmt::format("arange: from {} to {}; the end must not come before the start", start, stop));
   Tensor out = empty({count}, DType::int64, backend);
   out.kernels().iota(out, start);
   return out.to(dtype);

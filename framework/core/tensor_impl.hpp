@@ -19,8 +19,8 @@ struct Leaf {
   std::string name;
   Gradient gradient;
   std::atomic<TapeState*> tape{nullptr};  // whose backward pass is adding to `pending`; one at a time
-  Gradient pending;                     // of that pass
-  TensorImpl* next_pending = nullptr;   // list of the leaves that this pass has reached
+  Gradient pending;                       // of that pass
+  TensorImpl* next_pending = nullptr;     // list of the leaves that this pass has reached
 };
 
 struct TensorImpl : Counted {

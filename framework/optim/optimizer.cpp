@@ -102,7 +102,8 @@ void Optimizer::set_lr(double lr, std::size_t group) {
 }
 
 const Optimizer::Group& Optimizer::group_at(std::size_t group) const {
-  if (group >= groups_.size()) throw IndexError(fmt::format("{}: there is no group {}, only {}", kind_, group, groups_.size()));
+  if (group >= groups_.size())
+    throw IndexError(fmt::format("{}: there is no group {}, only {}", kind_, group, groups_.size()));
   return groups_[group];
 }
 

@@ -52,23 +52,26 @@ void pack_b(const Product& product, float* packed, std::int64_t begin, std::int6
 }
 
 // Rows [row, row + rows) and k in [k0, k0 + depth) of a, tile by tile: for each p tile_rows values, padded with zeros.
-void pack_a(const Product& product, std::int64_t row, std::int64_t rows, std::int64_t k0, std::int64_t depth, float* out) {
+void pack_a(const Product& product, std::int64_t row, std::int64_t rows, std::int64_t k0, std::int64_t depth,
+            float* out) {
   for (std::int64_t tile = 0; tile < rows; tile += tile_rows, out += tile_rows * depth) {
     const std::int64_t valid = smaller(tile_rows, rows - tile);
     const float* in = product.a + (row + tile) * product.a_row + k0 * product.a_col;
     if (product.a_row == 1) {
       for (std::int64_t p = 0; p < depth; ++p)
-        for (std::int64_t i = 0; i < tile_rows; ++i) out[p * tile_rows + i] = i < valid ? in[p * product.a_col + i] : 0.0F;
+        for (std::int64_t i = 0; i < tile_rows; ++i)
+          out[p * tile_rows + i] = i < valid ? in[p * product.a_col + i] : 0.0F;
     } else {
       for (std::int64_t i = 0; i < tile_rows; ++i)
-        for (std::int64_t p = 0; p < depth; ++p) out[p * tile_rows + i] = i < valid ? in[i * product.a_row + p * product.a_col] : 0.0F;
+        for (std::int64_t p = 0; p < depth; ++p)
+          out[p * tile_rows + i] = i < valid ? in[i * product.a_row + p * product.a_col] : 0.0F;
     }
   }
 }
 
 // c (rows <= tile_rows, columns <= tile_columns) = alpha * a b (+ what is there already, times beta) (+ bias).
-WENGERT_INLINE void multiply_tile(const float* a, const float* b, std::int64_t depth, float* c, std::int64_t c_row, std::int64_t rows,
-                                  std::int64_t columns, float alpha, float beta, const float* bias) {
+WENGERT_INLINE void multiply_tile(const float* a, const float* b, std::int64_t depth, float* c, std::int64_t c_row,
+                                  std::int64_t rows, std::int64_t columns, float alpha, float beta, const float* bias) {
   Floats sum[tile_rows][2];
 #pragma GCC unroll 12
   for (std::int64_t i = 0; i < tile_rows; ++i) sum[i][0] = sum[i][1] = Floats(0.0F);
@@ -100,7 +103,8 @@ WENGERT_INLINE void multiply_tile(const float* a, const float* b, std::int64_t d
   }
 }
 
-void multiply_rows(const Product& product, const float* packed_b, float* packed_a, std::int64_t begin, std::int64_t end) {
+void multiply_rows(const Product& product, const float* packed_b, float* packed_a, std::int64_t begin,
+                   std::int64_t end) {
   const std::int64_t all = panels(product.n);
   for (std::int64_t row = begin; row < end; row += block_rows) {
     const std::int64_t rows = smaller(block_rows, end - row);
@@ -114,8 +118,8 @@ void multiply_rows(const Product& product, const float* packed_b, float* packed_
         const std::int64_t column = panel * tile_columns, columns = smaller(tile_columns, product.n - column);
         for (std::int64_t tile = 0; tile < rows; tile += tile_rows)
           multiply_tile(packed_a + tile * depth, block_b + panel * depth * tile_columns, depth,
-                        product.c + (row + tile) * product.c_row + column, product.c_row, smaller(tile_rows, rows - tile), columns,
-                        product.alpha, beta, bias ? bias + column : nullptr);
+                        product.c + (row + tile) * product.c_row + column, product.c_row,
+                        smaller(tile_rows, rows - tile), columns, product.alpha, beta, bias ? bias + column : nullptr);
       }
     }
   }
@@ -141,7 +145,8 @@ void multiply_thin_rows(const Product& product) {
     if (const std::int64_t rest = product.k - p; rest > 0) {
       const Floats value = load_some(b + p, rest);
 #pragma GCC unroll 6
-      for (int i = 0; i < Rows; ++i) sum[i] = multiply_add(load_some(product.a + i * product.a_row + p, rest), value, sum[i]);
+      for (int i = 0; i < Rows; ++i)
+        sum[i] = multiply_add(load_some(product.a + i * product.a_row + p, rest), value, sum[i]);
     }
     for (int i = 0; i < Rows; ++i) {
       float* c = product.c + i * product.c_row + j;

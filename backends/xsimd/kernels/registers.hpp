@@ -1,5 +1,6 @@
-// Included by arch.cpp only. The registers of this architecture, and the few primitives that xsimd does not have: loads and
-// stores of part of a register, stores that bypass the caches, selection by mask bits, and Philox's 32 x 32 -> 64 bit product.
+// Included by arch.cpp only. The registers of this architecture, and the few primitives that xsimd does not have: loads
+// and stores of part of a register, stores that bypass the caches, selection by mask bits, and Philox's 32 x 32 -> 64
+// bit product.
 
 namespace wengert::xsimd_backend {
 namespace {
@@ -14,11 +15,12 @@ constexpr std::int64_t width = static_cast<std::int64_t>(Floats::size);
 WENGERT_INLINE Floats load(const float* x) { return Floats::load_unaligned(x); }
 WENGERT_INLINE void store(float* out, Floats x) { x.store_unaligned(out); }
 
-// Philox runs over `Words`: 64-bit lanes of which the lower halves count, because that is what the multiplication takes and
-// gives. What each architecture has besides:
+// Philox runs over `Words`: 64-bit lanes of which the lower halves count, because that is what the multiplication takes
+// and gives. What each architecture has besides:
 //   multiply(a, b), upper(x)     the 64-bit product of the lower halves; the upper half, moved down
 //   philox_counters(first, x)    consecutive counters in philox_registers registers, in the order that suits store_kept
-//   store_kept(x, limit, mask)   one word of these counters: bits of its low halves at `mask`, of its high halves 2 bytes on
+//   store_kept(x, limit, mask)   one word of these counters: bits of its low halves at `mask`, of its high halves 2
+//   bytes on
 #if defined(__AVX512F__)
 
 using Words = __m512i;
@@ -52,9 +54,10 @@ struct Limit {
   __m512i value, places;
   WENGERT_INLINE explicit Limit(std::uint32_t threshold)
       : value(_mm512_set1_epi16(static_cast<short>(threshold))),
-        // Of two registers of eight words each (in the lower half of 64 bits): the sixteen low halves, then the high ones.
-        places(_mm512_set_epi16(61, 57, 53, 49, 45, 41, 37, 33, 29, 25, 21, 17, 13, 9, 5, 1, 60, 56, 52, 48, 44, 40, 36, 32, 28, 24,
-                                20, 16, 12, 8, 4, 0)) {}
+        // Of two registers of eight words each (in the lower half of 64 bits): the sixteen low halves, then the high
+        // ones.
+        places(_mm512_set_epi16(61, 57, 53, 49, 45, 41, 37, 33, 29, 25, 21, 17, 13, 9, 5, 1, 60, 56, 52, 48, 44, 40, 36,
+                                32, 28, 24, 20, 16, 12, 8, 4, 0)) {}
 };
 WENGERT_INLINE void store_kept(const Words* x, const Limit& limit, std::uint8_t* mask) {
   const __m512i halves = _mm512_permutex2var_epi16(x[0], limit.places, x[1]);
@@ -69,8 +72,12 @@ using Words = __m256i;
 WENGERT_INLINE __m256i first_lanes(std::int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-WENGERT_INLINE Floats load_some(const float* x, std::int64_t count) { return _mm256_maskload_ps(x, first_lanes(count)); }
-WENGERT_INLINE void store_some(float* out, Floats x, std::int64_t count) { _mm256_maskstore_ps(out, first_lanes(count), x); }
+WENGERT_INLINE Floats load_some(const float* x, std::int64_t count) {
+  return _mm256_maskload_ps(x, first_lanes(count));
+}
+WENGERT_INLINE void store_some(float* out, Floats x, std::int64_t count) {
+  _mm256_maskstore_ps(out, first_lanes(count), x);
+}
 WENGERT_INLINE void store_streaming(float* out, Floats x) { _mm256_stream_ps(out, x); }
 WENGERT_INLINE Floats select_bits(std::uint32_t bits, Floats x) {
   const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -93,9 +100,12 @@ struct Limit {
   __m256i below;
   WENGERT_INLINE explicit Limit(std::uint32_t threshold) : below(_mm256_set1_epi32(static_cast<int>(threshold) - 1)) {}
 };
-WENGERT_INLINE std::uint8_t bits_of(__m256i mask) { return static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_castsi256_ps(mask))); }
+WENGERT_INLINE std::uint8_t bits_of(__m256i mask) {
+  return static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_castsi256_ps(mask)));
+}
 WENGERT_INLINE void store_kept(const Words* x, const Limit& limit, std::uint8_t* mask) {
-  const __m256i eight = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(x[0]), _mm256_castsi256_ps(x[1]), 0x88));
+  const __m256i eight =
+      _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(x[0]), _mm256_castsi256_ps(x[1]), 0x88));
   mask[0] = bits_of(_mm256_cmpgt_epi32(_mm256_and_si256(eight, _mm256_set1_epi32(0xFFFF)), limit.below));
   mask[2] = bits_of(_mm256_cmpgt_epi32(_mm256_srli_epi32(eight, 16), limit.below));
 }
@@ -139,7 +149,8 @@ WENGERT_INLINE int bits_of(__m128i mask) { return _mm_movemask_ps(_mm_castsi128_
 WENGERT_INLINE void store_kept(const Words* x, const Limit& limit, std::uint8_t* mask) {
   int low = 0, high = 0;
   for (int half = 0; half < 2; ++half) {
-    const __m128i four = _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(x[2 * half]), _mm_castsi128_ps(x[2 * half + 1]), 0x88));
+    const __m128i four =
+        _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(x[2 * half]), _mm_castsi128_ps(x[2 * half + 1]), 0x88));
     low |= bits_of(_mm_cmpgt_epi32(_mm_and_si128(four, _mm_set1_epi32(0xFFFF)), limit.below)) << (4 * half);
     high |= bits_of(_mm_cmpgt_epi32(_mm_srli_epi32(four, 16), limit.below)) << (4 * half);
   }
@@ -197,16 +208,19 @@ WENGERT_INLINE void prefetch(const float* x, std::int64_t floats) {
   for (std::int64_t i = 0; i < floats; i += 16) _mm_prefetch(reinterpret_cast<const char*>(x + i), _MM_HINT_T1);
 }
 
-// Calls body(j, load, store) for every register of n floats; the last one may be part of a register. Whole and part take the
-// same arithmetic, so an element's bits do not depend on where a range ends.
+// Calls body(j, load, store) for every register of n floats; the last one may be part of a register. Whole and part
+// take the same arithmetic, so an element's bits do not depend on where a range ends.
 template <class Body>
 WENGERT_INLINE void for_each_register(std::int64_t n, Body body) {
   std::int64_t j = 0;
   for (; j + width <= n; j += width)
-    body(j, [](const float* x) WENGERT_LAMBDA { return load(x); }, [](float* out, Floats x) WENGERT_LAMBDA { store(out, x); });
+    body(
+        j, [](const float* x) WENGERT_LAMBDA { return load(x); },
+        [](float* out, Floats x) WENGERT_LAMBDA { store(out, x); });
   if (const std::int64_t rest = n - j; rest > 0)
-    body(j, [rest](const float* x) WENGERT_LAMBDA { return load_some(x, rest); },
-         [rest](float* out, Floats x) WENGERT_LAMBDA { store_some(out, x, rest); });
+    body(
+        j, [rest](const float* x) WENGERT_LAMBDA { return load_some(x, rest); },
+        [rest](float* out, Floats x) WENGERT_LAMBDA { store_some(out, x, rest); });
 }
 
 }  // namespace

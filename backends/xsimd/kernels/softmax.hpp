@@ -1,5 +1,5 @@
-// Included by arch.cpp only. Softmax and what cross-entropy needs, a row at a time. Sums are formed lane by lane in a fixed
-// order: a row's bits depend on the architecture, not on threads.
+// Included by arch.cpp only. Softmax and what cross-entropy needs, a row at a time. Sums are formed lane by lane in a
+// fixed order: a row's bits depend on the architecture, not on threads.
 
 namespace wengert::xsimd_backend {
 namespace {

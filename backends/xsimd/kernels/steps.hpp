@@ -28,8 +28,10 @@ void sgd(const bits::SgdScalars<float>& scalars, const float* g, float* param, f
 }
 
 template <bool HasGradient>
-void adam_range(const bits::AdamScalars<float>& s, const float* gradient, float* param, float* m, float* v, std::int64_t n) {
-  const Floats beta1(s.beta1), take1(s.take1), beta2(s.beta2), take2(s.take2), step(s.step), root(s.root), eps(s.eps), decay(s.decoupled ? s.shrink : s.weight_decay);
+void adam_range(const bits::AdamScalars<float>& s, const float* gradient, float* param, float* m, float* v,
+                std::int64_t n) {
+  const Floats beta1(s.beta1), take1(s.take1), beta2(s.beta2), take2(s.take2), step(s.step), root(s.root), eps(s.eps),
+      decay(s.decoupled ? s.shrink : s.weight_decay);
   for_each_register(n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
     Floats p = get(param + j);
     Floats g(0.0F);

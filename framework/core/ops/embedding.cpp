@@ -22,7 +22,8 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingOptions
   return record("embedding", out, {weight}, {flat_ids}, [rows, padding = options.padding_idx](BackwardStep& step) {
     const Tensor& grad = step.grad();
     const Tensor& at = step.saved()[0];
-    step.give(0, grad.kernels().merge_rows(at, view(grad, {at.numel(), grad.size(-1)}), rows, padding));  // ids are checked
+    step.give(
+        0, grad.kernels().merge_rows(at, view(grad, {at.numel(), grad.size(-1)}), rows, padding));  // ids are checked
   });
 }
 

@@ -1,13 +1,19 @@
 #pragma once
-/// The element-wise functions that kernels compute. In a header of its own that includes nothing of Wengert, so that a file
-/// compiled for one processor only can include it.
+/// The element-wise functions that kernels compute. In a header of its own that includes nothing of Wengert, so that a
+/// file compiled for one processor only can include it.
 
 #include <cstdint>
 
 namespace wengert {
 
 enum class Unary : std::uint8_t {
-  neg, square, sqrt, exp, log, tanh, relu,
+  neg,
+  square,
+  sqrt,
+  exp,
+  log,
+  tanh,
+  relu,
   add_scalar,   ///< x + s
   mul_scalar,   ///< x * s
   div_scalar,   ///< x / s
@@ -16,7 +22,10 @@ enum class Unary : std::uint8_t {
 };
 
 enum class Binary : std::uint8_t {
-  add, sub, mul, div,
+  add,
+  sub,
+  mul,
+  div,
   equal,        ///< 1 where a == b, else 0
   square_grad,  ///< a * (2 b):         a upstream, b input
   sqrt_grad,    ///< a / (2 b):         a upstream, b output

@@ -1,5 +1,6 @@
 #pragma once
-/// Every exception that Wengert throws. The text is one line and names the operation, the offending value and what is allowed.
+/// Every exception that Wengert throws. The text is one line and names the operation, the offending value and what is
+/// allowed.
 
 #include <stdexcept>
 #include <string>

@@ -1,10 +1,10 @@
 #pragma once
 /// The kernel interface: what a backend computes. Included by backends and by operations, not by training scripts.
 ///
-/// Arguments are checked before a kernel sees them: contiguous, allocated, on this backend, of one floating type T unless
-/// the comment says otherwise; ids are int64 and in range. Outputs may be uninitialised and never overlap inputs, except
-/// that an element-wise kernel may write where it reads (same shape). Empty tensors are legal. Kernels never record.
-/// The pure kernels of the embedding stack are defined, bit for bit, by wengert/bits.hpp.
+/// Arguments are checked before a kernel sees them: contiguous, allocated, on this backend, of one floating type T
+/// unless the comment says otherwise; ids are int64 and in range. Outputs may be uninitialised and never overlap
+/// inputs, except that an element-wise kernel may write where it reads (same shape). Empty tensors are legal. Kernels
+/// never record. The pure kernels of the embedding stack are defined, bit for bit, by wengert/bits.hpp.
 
 #include <cstdint>
 #include <optional>
@@ -38,7 +38,8 @@ struct StridedView {
   std::int64_t strides[Shape::max_rank] = {};
 };
 
-/// out (batch, m, n) = alpha * a (batch, m, k) b (batch, k, n) + beta * out. A transposed operand is stored (.., k, m) or
+/// out (batch, m, n) = alpha * a (batch, m, k) b (batch, k, n) + beta * out. A transposed operand is stored (.., k, m)
+/// or
 /// (.., n, k); a shared one has no batch axis. With beta == 0 the old content of out is not read.
 struct Matmul {
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -47,9 +48,10 @@ struct Matmul {
   double alpha = 1.0, beta = 0.0;
 };
 
-/// One drawing of dropout: element e is kept when 16 random bits, at the place that docs/bits.md fixes, are >= threshold.
+/// One drawing of dropout: element e is kept when 16 random bits, at the place that docs/bits.md fixes, are >=
+/// threshold.
 struct Dropout {
-  double p = 0.0;     ///< probability to drop, in [0, 1]
+  double p = 0.0;       ///< probability to drop, in [0, 1]
   RandomState state{};  ///< where its random blocks begin
   /// True when every element is kept as it is: nothing to draw, nothing to save.
   bool identity() const { return p == 0.0; }
@@ -59,7 +61,7 @@ struct Dropout {
 
 /// Which rows of the position table belong to a batch (batch, length) of tokens.
 struct Positions {
-  Tensor ids{};            ///< int64, (length) or (batch, length); undefined: start, start + 1, ...
+  Tensor ids{};  ///< int64, (length) or (batch, length); undefined: start, start + 1, ...
   std::int64_t start = 0;
 };
 
@@ -86,11 +88,12 @@ struct Attention {
 };
 
 /// Every kernel, by name. (This list makes a backend's account of itself; see `kernel_origins`.)
-#define WENGERT_KERNELS(X)                                                                                                   \
-  X(fill) X(iota) X(copy_strided) X(unary) X(binary) X(reduce) X(argmax) X(gather_rows) X(merge_rows) X(add_rows) X(id_range)        \
-  X(keep_mask) X(apply_mask) X(matmul) X(softmax) X(cross_entropy) X(cross_entropy_backward) X(sum_squares) X(sgd_step)      \
-  X(adam_step) X(dropout) X(dropout_backward) X(embed_dropout) X(embed_dropout_backward) X(linear) X(softmax_backward)       \
-  X(attention) X(attention_backward)
+#define WENGERT_KERNELS(X)                                                                                             \
+  X(fill)                                                                                                              \
+  X(iota) X(copy_strided) X(unary) X(binary) X(reduce) X(argmax) X(gather_rows) X(merge_rows) X(add_rows) X(id_range)  \
+      X(keep_mask) X(apply_mask) X(matmul) X(softmax) X(cross_entropy) X(cross_entropy_backward) X(sum_squares)        \
+          X(sgd_step) X(adam_step) X(dropout) X(dropout_backward) X(embed_dropout) X(embed_dropout_backward) X(linear) \
+              X(softmax_backward) X(attention) X(attention_backward)
 
 /// The kernels of one backend for values of one type.
 struct Kernels {
@@ -107,8 +110,10 @@ struct Kernels {
   virtual void fill(Tensor& out, double value) = 0;
   /// out (n), int64: start, start + 1, ...
   virtual void iota(Tensor& out, std::int64_t start) = 0;
-  /// out[to at i] = convert(in[from at i]) for every index i of `extent`: cast, permute, slice, expand, concat. Any types.
-  virtual void copy_strided(const Shape& extent, const Tensor& in, const StridedView& from, Tensor& out, const StridedView& to) = 0;
+  /// out[to at i] = convert(in[from at i]) for every index i of `extent`: cast, permute, slice, expand, concat. Any
+  /// types.
+  virtual void copy_strided(const Shape& extent, const Tensor& in, const StridedView& from, Tensor& out,
+                            const StridedView& to) = 0;
   /// out = op(x, scalar); same shape.
   virtual void unary(Unary op, const Tensor& x, double scalar, Tensor& out) = 0;
   /// out = op(a, b); a and b broadcast to out's shape.
@@ -120,25 +125,29 @@ struct Kernels {
   /// out (n, d) = table (rows, d) at ids (n).
   virtual void gather_rows(const Tensor& table, const Tensor& ids, Tensor& out) = 0;
   /// See RowGrad::merge.
-  virtual RowGrad merge_rows(const Tensor& ids, const Tensor& rows, std::int64_t num_rows, std::optional<std::int64_t> skip) = 0;
+  virtual RowGrad merge_rows(const Tensor& ids, const Tensor& rows, std::int64_t num_rows,
+                             std::optional<std::int64_t> skip) = 0;
   /// dense (num_rows, d) += rows.
   virtual void add_rows(const RowGrad& rows, Tensor& dense) = 0;
   /// Smallest and largest of the int64 ids, those equal to `skip` left out.
   virtual IdRange id_range(const Tensor& ids, std::optional<std::int64_t> skip) = 0;
-  /// bits (4 ceil(count / 128)), int32: bit e % 8 of byte e / 8 is 1 when element e < count is kept; later bits are arbitrary.
+  /// bits (4 ceil(count / 128)), int32: bit e % 8 of byte e / 8 is 1 when element e < count is kept; later bits are
+  /// arbitrary.
   virtual void keep_mask(const Dropout& dropout, std::int64_t count, Tensor& bits) = 0;
   /// out = kept ? x * scale : +0, by selection.
   virtual void apply_mask(const Tensor& x, const Tensor& bits, double scale, Tensor& out) = 0;
   virtual void matmul(const Matmul& shape, const Tensor& a, const Tensor& b, Tensor& out) = 0;
   /// Over the last axis of x (rows, n); `log` gives the logarithm. Rows are shifted by their maximum.
   virtual void softmax(const Tensor& x, bool log, Tensor& out) = 0;
-  /// losses (rows) = log sum exp(logits) - logits[label]; 0 where labels == ignore. logits (rows, classes), labels (rows) int64.
-  /// norms (rows, 2) receives, for the backward, each row's maximum and log sum exp(logits - maximum): apart, because added up
-  /// they lose the digits that the gradient needs where logits are large.
-  virtual void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses, Tensor& norms) = 0;
-  /// out (rows, classes) = (exp((logits - norms[row][0]) - norms[row][1]) - [class == label]) * grad[row]; exactly 0 in ignored rows. grad (rows).
-  virtual void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
-                                      const Tensor& norms, Tensor& out) = 0;
+  /// losses (rows) = log sum exp(logits) - logits[label]; 0 where labels == ignore. logits (rows, classes), labels
+  /// (rows) int64. norms (rows, 2) receives, for the backward, each row's maximum and log sum exp(logits - maximum):
+  /// apart, because added up they lose the digits that the gradient needs where logits are large.
+  virtual void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
+                             Tensor& norms) = 0;
+  /// out (rows, classes) = (exp((logits - norms[row][0]) - norms[row][1]) - [class == label]) * grad[row]; exactly 0 in
+  /// ignored rows. grad (rows).
+  virtual void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels,
+                                      std::int64_t ignore, const Tensor& norms, Tensor& out) = 0;
   /// out (), float64: the sum of squares of x, in double, by the fixed tree.
   virtual void sum_squares(const Tensor& x, Tensor& out) = 0;
   /// Step `param` along `grad`, dense or rows. `momentum` (like param) is undefined when the step has none.
@@ -156,16 +165,19 @@ struct Kernels {
   virtual void embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids, const Positions& place,
                              const Dropout& dropout, Tensor& out, Saved& saved);
   /// Gradients of both tables; a null pointer asks for none. `skip`: the padding row of the token table.
-  virtual void embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place, const Dropout& dropout,
-                                      const Saved& saved, std::int64_t token_rows, std::int64_t position_rows,
-                                      std::optional<std::int64_t> skip, RowGrad* token_grad, RowGrad* position_grad);
+  virtual void embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place,
+                                      const Dropout& dropout, const Saved& saved, std::int64_t token_rows,
+                                      std::int64_t position_rows, std::optional<std::int64_t> skip, RowGrad* token_grad,
+                                      RowGrad* position_grad);
   /// out (rows, n) = x (rows, k) weight (n, k)^T + bias (n); bias may be undefined.
   virtual void linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& out);
   /// Gradient of softmax (or its logarithm) from its output y.
   virtual void softmax_backward(const Tensor& grad, const Tensor& y, bool log, Tensor& out);
-  virtual void attention(const Attention& options, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out, Saved& saved);
-  virtual void attention_backward(const Attention& options, const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
-                                  const Tensor& out, const Saved& saved, Tensor& grad_q, Tensor& grad_k, Tensor& grad_v);
+  virtual void attention(const Attention& options, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
+                         Saved& saved);
+  virtual void attention_backward(const Attention& options, const Tensor& grad, const Tensor& q, const Tensor& k,
+                                  const Tensor& v, const Tensor& out, const Saved& saved, Tensor& grad_q,
+                                  Tensor& grad_k, Tensor& grad_v);
 };
 
 namespace detail {
@@ -175,8 +187,8 @@ constexpr std::string_view origin_of(Member Class::*) {
 }
 }  // namespace detail
 
-/// The account of kernel class K: which class wrote each kernel body, by that class's `origin`. It is read off the types
-/// (a pointer to an inherited member has the type of the class that declares it), so it cannot be wrong.
+/// The account of kernel class K: which class wrote each kernel body, by that class's `origin`. It is read off the
+/// types (a pointer to an inherited member has the type of the class that declares it), so it cannot be wrong.
 template <class K>
 std::vector<KernelOrigin> kernel_origins() {
   return {

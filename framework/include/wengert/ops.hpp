@@ -1,9 +1,10 @@
 #pragma once
-/// Operations. Each checks its arguments, computes on the backend of its operands and, under a Tape, records its derivative.
+/// Operations. Each checks its arguments, computes on the backend of its operands and, under a Tape, records its
+/// derivative.
 ///
-/// Common to all: operands must share one backend (BackendError names both) and one floating type (DTypeError); shapes that
-/// do not fit throw ShapeError; nothing has changed after a throw. Axes may be negative. Results own their memory unless
-/// the comment says that they share it. Gradients always have the operand's shape.
+/// Common to all: operands must share one backend (BackendError names both) and one floating type (DTypeError); shapes
+/// that do not fit throw ShapeError; nothing has changed after a throw. Axes may be negative. Results own their memory
+/// unless the comment says that they share it. Gradients always have the operand's shape.
 
 #include <cstdint>
 #include <initializer_list>
@@ -24,9 +25,9 @@ struct EmbeddingOptions {
 /// Throws IndexError for an id outside [0, rows): `embedding: id 50257 at [3, 17] is outside [0, 50257)`.
 Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingOptions& options = {});
 
-/// In training, drops each element with probability p (realised to 2^-16) and multiplies the others by 1 / (1 - p). A dropped
-/// element is 0 whatever it was. Returns x itself when training is false or p is 0. Throws ValueError for p outside [0, 1].
-/// Draws 16 bits an element from `default_generator()`.
+/// In training, drops each element with probability p (realised to 2^-16) and multiplies the others by 1 / (1 - p). A
+/// dropped element is 0 whatever it was. Returns x itself when training is false or p is 0. Throws ValueError for p
+/// outside [0, 1]. Draws 16 bits an element from `default_generator()`.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 
 struct EmbedDropoutOptions {
@@ -36,9 +37,11 @@ struct EmbedDropoutOptions {
   std::int64_t offset = 0;                    ///< position of the first token
   Tensor position_ids{};                      ///< (T) or (B, T); wins over `offset`
 };
-/// dropout(tokens[ids] + positions[offset .. offset + T], p) in one pass: tokens (V, d), positions (L, d), ids (T) or (B, T)
+/// dropout(tokens[ids] + positions[offset .. offset + T], p) in one pass: tokens (V, d), positions (L, d), ids (T) or
+/// (B, T)
 /// -> (..., T, d). The same bits as embedding + embedding + add + dropout. Throws IndexError when offset + T > L.
-Tensor embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids, const EmbedDropoutOptions& options = {});
+Tensor embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
+                     const EmbedDropoutOptions& options = {});
 
 // --- Arithmetic with NumPy's broadcasting (ops/arithmetic.cpp) ---
 
@@ -86,8 +89,8 @@ Tensor sum(const Tensor& x, std::int64_t axis, bool keepdim = false);
 /// The mean of nothing is NaN.
 Tensor mean(const Tensor& x);
 Tensor mean(const Tensor& x, std::int64_t axis, bool keepdim = false);
-/// The maxima alone, as torch.amax: equal ones share the gradient evenly. Throws ShapeError over an empty axis. NaN wins, and
-/// passes no gradient on.
+/// The maxima alone, as torch.amax: equal ones share the gradient evenly. Throws ShapeError over an empty axis. NaN
+/// wins, and passes no gradient on.
 Tensor max(const Tensor& x);
 Tensor max(const Tensor& x, std::int64_t axis, bool keepdim = false);
 /// Index of the first maximum, int64, not differentiable. Without an axis: into the flattened tensor.
@@ -104,7 +107,8 @@ Tensor transpose(const Tensor& x, std::int64_t axis0, std::int64_t axis1);
 /// Axis i of the result is axis axes[i] of x.
 Tensor permute(const Tensor& x, std::initializer_list<std::int64_t> axes);
 Tensor permute(const Tensor& x, std::span<const std::int64_t> axes);
-/// Elements [start, stop) of one axis, by Python's rules: negative bounds count from the end, bounds outside are clamped.
+/// Elements [start, stop) of one axis, by Python's rules: negative bounds count from the end, bounds outside are
+/// clamped.
 Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::optional<std::int64_t> stop = {});
 /// Joins along an existing axis; all other extents must be equal.
 Tensor concat(std::initializer_list<Tensor> tensors, std::int64_t axis = 0);
@@ -130,10 +134,9 @@ struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  ///< rows with this label: loss 0, gradient exactly 0, not counted in the mean
   Reduction reduction = Reduction::mean;
 };
-/// Mean over the rows of log sum exp(logits) - logits[label]; logits (..., C), labels (...) int32 or int64. The classes are
-/// the last axis, also where PyTorch has them second, in (N, C, T).
-/// The mean over no rows (all ignored, or none there) is 0 with zero gradients. Throws IndexError for any other label
-/// outside [0, C).
+/// Mean over the rows of log sum exp(logits) - logits[label]; logits (..., C), labels (...) int32 or int64. The classes
+/// are the last axis, also where PyTorch has them second, in (N, C, T). The mean over no rows (all ignored, or none
+/// there) is 0 with zero gradients. Throws IndexError for any other label outside [0, C).
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options = {});
 /// Mean of (input - target)^2; the shapes must be equal. The mean of nothing is NaN.
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);

@@ -1,7 +1,7 @@
 #pragma once
-/// Random numbers: Philox4x32-10, a counter-based generator. Every number is a function of (seed, stream, counter), so the
-/// same call gives the same bits on every backend and with any number of threads.
-/// Source: J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (Random123).
+/// Random numbers: Philox4x32-10, a counter-based generator. Every number is a function of (seed, stream, counter), so
+/// the same call gives the same bits on every backend and with any number of threads. Source: J. K. Salmon et al.,
+/// "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (Random123).
 
 #include <cstdint>
 
@@ -20,8 +20,8 @@ struct RandomState {
 class Generator {
  public:
   explicit Generator(std::uint64_t seed = 0, std::uint64_t stream = 0) { manual_seed(seed, stream); }
-  /// Starts the sequence anew. Give each process of a group its own `stream` (its rank) and they draw independent numbers
-  /// from one seed.
+  /// Starts the sequence anew. Give each process of a group its own `stream` (its rank) and they draw independent
+  /// numbers from one seed.
   void manual_seed(std::uint64_t seed, std::uint64_t stream = 0);
   /// The place before `blocks` blocks that from now on belong to the caller.
   RandomState reserve(std::uint64_t blocks);

@@ -12,11 +12,11 @@ namespace wengert {
 
 /// What a memory's caching allocator has done so far. Byte counts are of whole blocks.
 struct MemoryStats {
-  std::int64_t in_use = 0;       ///< bytes held by tensors now
-  std::int64_t peak_in_use = 0;  ///< the largest `in_use` since the start or the last `reset_peak`
-  std::int64_t reserved = 0;     ///< bytes obtained from the system: in use or cached
-  std::int64_t requests = 0;     ///< allocations asked for
-  std::int64_t system_calls = 0; ///< allocations that the cache could not serve
+  std::int64_t in_use = 0;        ///< bytes held by tensors now
+  std::int64_t peak_in_use = 0;   ///< the largest `in_use` since the start or the last `reset_peak`
+  std::int64_t reserved = 0;      ///< bytes obtained from the system: in use or cached
+  std::int64_t requests = 0;      ///< allocations asked for
+  std::int64_t system_calls = 0;  ///< allocations that the cache could not serve
 };
 
 /// A memory space: where the bytes of a tensor lie and how they get there. CPU backends share `host_memory()`.
@@ -76,8 +76,8 @@ struct IdRange {
   bool within(std::int64_t rows) const { return smallest > largest || (smallest >= 0 && largest < rows); }
 };
 
-/// A counted block of bytes in one memory. Every read and every write goes through `read` and `write`: a write raises the
-/// version, which is how the tape notices that a value it saved has changed, and forgets the cached id range.
+/// A counted block of bytes in one memory. Every read and every write goes through `read` and `write`: a write raises
+/// the version, which is how the tape notices that a value it saved has changed, and forgets the cached id range.
 class Storage : public detail::Counted {
  public:
   static detail::Ref<Storage> make(Memory& memory, std::size_t bytes);

@@ -40,10 +40,11 @@ class Tape {
   ~Tape();
 
   /// Adds d loss / d leaf to the gradient of every leaf that the loss depends on. Consumes the nodes it reaches.
-  /// Throws TapeError, before any gradient has changed, when: the loss has more than one element and there is no seed; the
-  /// loss does not depend on anything that requires grad; a node was consumed before; a saved value has since been written.
-  /// When a kernel fails half way, no gradient has changed either, but the nodes passed by then are consumed. Passes of
-  /// several threads that reach one and the same leaf must follow one another: a TapeError says so where they meet.
+  /// Throws TapeError, before any gradient has changed, when: the loss has more than one element and there is no seed;
+  /// the loss does not depend on anything that requires grad; a node was consumed before; a saved value has since been
+  /// written. When a kernel fails half way, no gradient has changed either, but the nodes passed by then are consumed.
+  /// Passes of several threads that reach one and the same leaf must follow one another: a TapeError says so where they
+  /// meet.
   void backward(const Tensor& loss, const BackwardOptions& options = {});
 
   /// Number of operations recorded so far.
@@ -110,7 +111,8 @@ class BackwardStep {
   const Saved& saved() const { return saved_; }
   /// True when input `i` leads to a leaf that requires grad. Compute nothing for the others.
   bool needs(std::size_t i) const;
-  /// Adds the gradient of input `i`, of that input's shape. Rows are kept as rows at leaves and added into zeros elsewhere.
+  /// Adds the gradient of input `i`, of that input's shape. Rows are kept as rows at leaves and added into zeros
+  /// elsewhere.
   void give(std::size_t i, Gradient gradient);
 
  private:
@@ -127,23 +129,24 @@ namespace detail {
 using BackwardThunk = void (*)(void* closure, BackwardStep& step);
 using DestroyThunk = void (*)(void* closure);
 /// Appends a node and returns room for its closure; `op` must be a literal.
-void* append(const char* op, const Tensor& out, std::span<const Tensor> inputs, const Saved& saved, std::size_t closure_bytes,
-             std::size_t closure_alignment, BackwardThunk backward, DestroyThunk destroy);
+void* append(const char* op, const Tensor& out, std::span<const Tensor> inputs, const Saved& saved,
+             std::size_t closure_bytes, std::size_t closure_alignment, BackwardThunk backward, DestroyThunk destroy);
 }  // namespace detail
 
-/// True when an operation on these inputs has to be recorded. Throws TapeError, naming `op`, when one of them belongs to an
-/// outer tape of this thread: its gradient would silently be lost.
+/// True when an operation on these inputs has to be recorded. Throws TapeError, naming `op`, when one of them belongs
+/// to an outer tape of this thread: its gradient would silently be lost.
 bool needs_record(const char* op, std::span<const Tensor> inputs);
 inline bool needs_record(const char* op, std::initializer_list<Tensor> inputs) {
   return needs_record(op, std::span(inputs.begin(), inputs.size()));
 }
 
-/// Records that `out` came from `inputs` by `op` (a literal), and how to go back: `backward(BackwardStep&)` is called at
-/// most once per backward pass, with recording paused. Call it only if `needs_record(op, inputs)`. `saved` values are
-/// checked for changes before any backward runs. Returns `out`.
+/// Records that `out` came from `inputs` by `op` (a literal), and how to go back: `backward(BackwardStep&)` is called
+/// at most once per backward pass, with recording paused. Call it only if `needs_record(op, inputs)`. `saved` values
+/// are checked for changes before any backward runs. Returns `out`.
 template <class Backward>
 Tensor record(const char* op, Tensor out, std::span<const Tensor> inputs, const Saved& saved, Backward backward) {
-  static_assert(std::is_nothrow_move_constructible_v<Backward>, "a tape cannot take back a node whose closure failed to move");
+  static_assert(std::is_nothrow_move_constructible_v<Backward>,
+                "a tape cannot take back a node whose closure failed to move");
   void* closure = detail::append(
       op, out, inputs, saved, sizeof(Backward), alignof(Backward),
       [](void* f, BackwardStep& step) { (*static_cast<Backward*>(f))(step); },

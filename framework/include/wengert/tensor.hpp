@@ -1,5 +1,6 @@
 #pragma once
-/// Tensor: a contiguous, row-major array of one element type on one backend. Copying a Tensor copies the handle, not the values.
+/// Tensor: a contiguous, row-major array of one element type on one backend. Copying a Tensor copies the handle, not
+/// the values.
 
 #include <cstdint>
 #include <initializer_list>
@@ -60,14 +61,15 @@ class Tensor {
   Storage& storage() const;
 
   // --- Values on the host ---
-  /// The value of a tensor with exactly one element, converted to T. Waits for the backend. Throws ShapeError otherwise.
+  /// The value of a tensor with exactly one element, converted to T. Waits for the backend. Throws ShapeError
+  /// otherwise.
   template <class T = double>
   T item() const;
   /// All values in row-major order, converted to T, wherever the tensor lives.
   template <class T>
   std::vector<T> to_vector() const;
-  /// Direct access, for backends whose memory the host can see. Throws DTypeError for another T, BackendError elsewhere.
-  /// `mutable_data` counts as one write: obtain it again after a tape has recorded this tensor.
+  /// Direct access, for backends whose memory the host can see. Throws DTypeError for another T, BackendError
+  /// elsewhere. `mutable_data` counts as one write: obtain it again after a tape has recorded this tensor.
   template <class T>
   std::span<const T> data() const;
   template <class T>
@@ -143,7 +145,7 @@ namespace detail {
 /// Braces within braces of any depth, as `tensor` takes them.
 template <class T>
 struct Nested {
-  Nested(T single) : value(single) {}                                   // NOLINT(google-explicit-constructor)
+  Nested(T single) : value(single) {}                                            // NOLINT(google-explicit-constructor)
   Nested(std::initializer_list<Nested> several) : items(several), list(true) {}  // NOLINT(google-explicit-constructor)
   T value{};
   std::initializer_list<Nested> items{};

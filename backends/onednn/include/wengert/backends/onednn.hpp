@@ -1,12 +1,14 @@
 #pragma once
-/// The oneDNN backend: the xsimd kernels, with oneDNN's where it has them and they keep the promises: addition (one float32
-/// addition is exact, so the bits hold), matrix products with bias, softmax. It has no gather, and before 3.x no dropout.
+/// The oneDNN backend: the xsimd kernels, with oneDNN's where it has them and they keep the promises: addition (one
+/// float32 addition is exact, so the bits hold), matrix products with bias, softmax. It has no gather, and before 3.x
+/// no dropout.
 
 #include "wengert/backends/xsimd.hpp"
 
 namespace wengert::onednn {
 
-/// Same bits from run to run at one number of threads; the embedding stack as in xsimd. Safe to use from several threads.
+/// Same bits from run to run at one number of threads; the embedding stack as in xsimd. Safe to use from several
+/// threads.
 struct Kernels : xsimd_backend::Kernels {
   static constexpr std::string_view origin = "onednn";
   using xsimd_backend::Kernels::Kernels;

@@ -21,21 +21,24 @@ struct Kernels : reference::Kernels<float> {
   void reduce(Reduce op, const Axis& axis, const Tensor& x, Tensor& out) override;
   void sum_squares(const Tensor& x, Tensor& out) override;
   void gather_rows(const Tensor& rows, const Tensor& ids, Tensor& out) override;
-  RowGrad merge_rows(const Tensor& ids, const Tensor& rows, std::int64_t num_rows, std::optional<std::int64_t> skip) override;
+  RowGrad merge_rows(const Tensor& ids, const Tensor& rows, std::int64_t num_rows,
+                     std::optional<std::int64_t> skip) override;
   void add_rows(const RowGrad& rows, Tensor& dense) override;
   void keep_mask(const wengert::Dropout& dropout, std::int64_t count, Tensor& bits) override;
   void apply_mask(const Tensor& x, const Tensor& bits, double scale, Tensor& out) override;
   void embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids, const Positions& place,
                      const wengert::Dropout& dropout, Tensor& out, Saved& saved) override;
-  void embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place, const wengert::Dropout& dropout,
-                              const Saved& saved, std::int64_t token_rows, std::int64_t position_rows,
-                              std::optional<std::int64_t> skip, RowGrad* token_grad, RowGrad* position_grad) override;
+  void embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place,
+                              const wengert::Dropout& dropout, const Saved& saved, std::int64_t token_rows,
+                              std::int64_t position_rows, std::optional<std::int64_t> skip, RowGrad* token_grad,
+                              RowGrad* position_grad) override;
   void sgd_step(const SgdStep& step, const Gradient& grad, Tensor& param, Tensor& momentum) override;
   void adam_step(const AdamStep& step, const Gradient& grad, Tensor& param, Tensor& m, Tensor& v) override;
   void matmul(const Matmul& shape, const Tensor& a, const Tensor& b, Tensor& out) override;
   void linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& out) override;
   void softmax(const Tensor& x, bool log, Tensor& out) override;
-  void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses, Tensor& norms) override;
+  void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
+                     Tensor& norms) override;
   void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
                               const Tensor& norms, Tensor& out) override;
 
