@@ -1,6 +1,6 @@
 #pragma once
-/// The one place that knows where xtensor's headers lie: 0.26 moved them into folders. Tried with 0.24.3 and with its
-/// headers in the folders of 0.26. Included by the reference backend and wengert/xtensor.hpp only.
+/// The one place that knows where xtensor's headers lie: 0.26 moved them into folders. Tried with 0.24.3, and by itself
+/// with its headers in the folders of 0.26. Included by the reference backend and wengert/xtensor.hpp only.
 
 #if __has_include(<xtensor/containers/xarray.hpp>)
 #include <xtensor/containers/xadapt.hpp>
