@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "kernel_tools.hpp"
 #include "same_bits.hpp"
 #include "wengert/kernels.hpp"
 
@@ -19,18 +20,9 @@ namespace {
 constexpr double infinite = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-template <class T>
-Tensor upload(const std::vector<T>& values, const Shape& shape) {
-  return wg::tensor(values, shape, wg::current_backend());
-}
-template <class T>
-wg::Kernels& kernels() {
-  return wg::current_backend().kernels(wg::dtype_of<T>);
-}
-template <class T>
-Tensor unwritten(const Shape& shape) {
-  return wg::full(shape, not_a_number, wg::dtype_of<T>);
-}
+using wengert::testing::kernels;
+using wengert::testing::unwritten;
+using wengert::testing::upload;
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 template <class T>

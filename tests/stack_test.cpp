@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "kernel_tools.hpp"
 #include "same_bits.hpp"
 #include "wengert/kernels.hpp"
 #include "wengert/ops.hpp"
@@ -20,18 +21,9 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-template <class T>
-Tensor upload(const std::vector<T>& values, const Shape& shape) {
-  return wg::tensor(values, shape, wg::current_backend());
-}
-template <class T>
-wg::Kernels& kernels() {
-  return wg::current_backend().kernels(wg::dtype_of<T>);
-}
-template <class T>
-Tensor unwritten(const Shape& shape) {
-  return wg::full(shape, std::numeric_limits<double>::quiet_NaN(), wg::dtype_of<T>);
-}
+using wengert::testing::kernels;
+using wengert::testing::unwritten;
+using wengert::testing::upload;
 std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 // What merge_rows must give.

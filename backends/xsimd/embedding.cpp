@@ -11,8 +11,7 @@ namespace wengert::xsimd_backend {
 
 namespace {
 
-// Outputs from here on bypass the caches: they would not fit into them anyway, and writing around them halves the
-// traffic.
+// Outputs from here on bypass the caches: writing around them saves reading what is overwritten.
 constexpr std::int64_t stream_from = 4 << 20, stream_rows_from = 4 << 20;
 
 Drawing drawing_of(const wengert::Dropout& dropout) {

@@ -6,27 +6,20 @@
 #include <limits>
 #include <vector>
 
+#include "ops/check.hpp"
 #include "tensor_impl.hpp"
+#include "wengert/bits.hpp"
 
 namespace wengert {
 
+using detail::row_major;
 using detail::TensorAccess;
 
 namespace {
 
 // A mask of `count` bits, in whole blocks of 128.
 Tensor empty_mask(std::int64_t count, const Tensor& like) {
-  return empty({4 * ((count + 127) / 128)}, DType::int32, like.backend());
-}
-
-StridedView row_major(const Shape& shape) {
-  StridedView view;
-  std::int64_t stride = 1;
-  for (std::int64_t i = shape.rank() - 1; i >= 0; --i) {
-    view.strides[i] = stride;
-    stride *= shape[i];
-  }
-  return view;
+  return empty({bits::mask_words(count)}, DType::int32, like.backend());
 }
 
 }  // namespace

@@ -7,7 +7,6 @@ namespace {
 
 using Arch = WENGERT_XSIMD_ARCH;
 using Floats = xsimd::batch<float, Arch>;
-using Doubles = xsimd::batch<double, Arch>;
 constexpr std::int64_t width = static_cast<std::int64_t>(Floats::size);
 
 #define WENGERT_INLINE inline __attribute__((always_inline))

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tensor_impl.hpp"
+#include "wengert/bits.hpp"
 
 namespace wengert::detail {
 
@@ -106,8 +107,7 @@ void check_probability(const char* op, double p) {
 
 Dropout draw_dropout(double p, bool training, std::int64_t count) {
   if (!training || p == 0.0) return {};
-  const auto groups = static_cast<std::uint64_t>(count / 128 + (count % 128 != 0));
-  return {p, default_generator().reserve(p < 1.0 ? 16 * groups : 0)};
+  return {p, default_generator().reserve(p < 1.0 ? bits::dropout_counters(count) : 0)};
 }
 
 StridedView row_major(const Shape& shape) {

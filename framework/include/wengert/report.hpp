@@ -114,7 +114,8 @@ class Csv {
   std::string text_;
 };
 
-/// Writes `content` beside `path`, then renames it over `path`. Throws IoError: `what: cannot write "path": reason`.
+/// Writes `content` beside `path`, then renames it over `path` (over what a link leads to; a device or pipe is written
+/// to). Throws IoError: `what: cannot write "path": reason`.
 void write_file(std::string_view what, const std::string& path, std::string_view content);
 
 }  // namespace wengert::report
