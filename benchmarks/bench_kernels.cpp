@@ -224,13 +224,12 @@ void add_losses(std::vector<KernelBenchmark>& list) {
                   }});
   list.push_back({"cross_entropy", Traffic::read, bytes, [=](Kernels& k) -> Body {
                     return [&k, x = some(shape), labels = randint(0, columns, {rows}), losses = some({rows}),
-                            sums = some({rows})]() mutable { k.cross_entropy(x, labels, -100, losses, sums); };
+                            sums = some({rows})]() mutable { k.cross_entropy({}, x, labels, losses, sums); };
                   }});
   list.push_back({"cross_entropy_backward", Traffic::copy, 2 * bytes, [=](Kernels& k) -> Body {
                     return [&k, x = some(shape), labels = randint(0, columns, {rows}), grad = some({rows}),
-                            sums = some({rows}), out = some(shape)]() mutable {
-                      k.cross_entropy_backward(grad, x, labels, -100, sums, out);
-                    };
+                            sums = some({rows}),
+                            out = some(shape)]() mutable { k.cross_entropy_backward({}, grad, x, labels, sums, out); };
                   }});
 }
 

@@ -153,13 +153,20 @@ struct OddKernels : reference::Kernels<T> {
     Base::matmul(shape, in(a), in(b), Out(out));
   }
   void softmax(const Tensor& x, bool log, Tensor& out) override { Base::softmax(in(x), log, Out(out)); }
-  void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
+  void cross_entropy(const CrossEntropy& options, const Tensor& logits, const Tensor& labels, Tensor& losses,
                      Tensor& norms) override {
-    Base::cross_entropy(in(logits), in(labels), ignore, Out(losses), Out(norms));
+    Base::cross_entropy(options, in(logits), in(labels), Out(losses), Out(norms));
   }
-  void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
-                              const Tensor& norms, Tensor& out) override {
-    Base::cross_entropy_backward(in(grad), in(logits), in(labels), ignore, in(norms), Out(out));
+  void cross_entropy_backward(const CrossEntropy& options, const Tensor& grad, const Tensor& logits,
+                              const Tensor& labels, const Tensor& norms, Tensor& out) override {
+    Base::cross_entropy_backward(options, in(grad), in(logits), in(labels), in(norms), Out(out));
+  }
+  void normalize_rows(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Tensor& out,
+                      Tensor& stats) override {
+    Base::normalize_rows(in(x), in(weight), in(bias), eps, Out(out), Out(stats));
+  }
+  void where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor& out) override {
+    Base::where(in(condition), in(a), in(b), Out(out));
   }
   void sum_squares(const Tensor& x, Tensor& out) override { Base::sum_squares(in(x), Out(out)); }
   void sgd_step(const SgdStep& step, const Gradient& grad, Tensor& param, Tensor& momentum) override {

@@ -8,6 +8,41 @@
 
 namespace wengert::reference {
 
+namespace {
+
+// Hendrycks and Gimpel 2016. By erfc, whose relative error stays small in the negative tail, where 1 + erf cancels.
+// Where the factor of x is 0 (x very negative) the product is 0 too, also for -inf.
+template <class T>
+T gelu(T x) {
+  const T below = T(0.5) * std::erfc(-x * T(0.70710678118654752));  // Phi(x)
+  return below == T(0) ? T(0) : x * below;
+}
+template <class T>
+T gelu_slope(T x) {
+  const T density = T(0.39894228040143268) * std::exp(T(-0.5) * x * x);  // of the normal distribution
+  return T(0.5) * std::erfc(-x * T(0.70710678118654752)) + (density == T(0) ? T(0) : x * density);
+}
+
+// The form with tanh, written as x / (1 + exp(-2 u)): (1 + tanh(u)) / 2 would cancel in the negative tail.
+template <class T>
+T gelu_tanh_share(T x) {
+  const T u = T(0.79788456080286536) * (x + T(0.044715) * x * x * x);
+  return T(1) / (T(1) + std::exp(T(-2) * u));
+}
+template <class T>
+T gelu_tanh(T x) {
+  const T share = gelu_tanh_share(x);
+  return share == T(0) ? T(0) : x * share;
+}
+template <class T>
+T gelu_tanh_slope(T x) {
+  const T share = gelu_tanh_share(x), bend = share * (T(1) - share);
+  if (bend == T(0)) return share;
+  return share + x * bend * T(1.5957691216057307) * (T(1) + T(0.134145) * x * x);
+}
+
+}  // namespace
+
 template <class T>
 void Kernels<T>::unary(Unary op, const Tensor& x, double scalar, Tensor& out) {
   const std::int64_t count = out.numel();
@@ -24,6 +59,8 @@ void Kernels<T>::unary(Unary op, const Tensor& x, double scalar, Tensor& out) {
     case Unary::log: return map([](T a) { return std::log(a); });
     case Unary::tanh: return map([](T a) { return std::tanh(a); });
     case Unary::relu: return map([](T a) { return a <= T(0) ? T(0) : a; });  // NaN stays NaN
+    case Unary::gelu: return map([](T a) { return gelu(a); });
+    case Unary::gelu_tanh: return map([](T a) { return gelu_tanh(a); });
     case Unary::add_scalar: return map([s](T a) { return a + s; });
     case Unary::mul_scalar: return map([s](T a) { return a * s; });
     case Unary::div_scalar: return map([s](T a) { return a / s; });
@@ -129,12 +166,24 @@ void Kernels<T>::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out
     case Binary::sqrt_grad: return map([](T x, T y) { return x / (T(2) * y); });
     case Binary::tanh_grad: return map([](T x, T y) { return x * (T(1) - y * y); });
     case Binary::relu_grad: return map([](T x, T y) { return y > T(0) ? x : T(0); });
+    case Binary::gelu_grad: return map([](T x, T y) { return x * gelu_slope(y); });
+    case Binary::gelu_tanh_grad: return map([](T x, T y) { return x * gelu_tanh_slope(y); });
   }
 }
 
-#define WENGERT_INSTANTIATE(T)                                            \
-  template void Kernels<T>::unary(Unary, const Tensor&, double, Tensor&); \
-  template void Kernels<T>::binary(Binary, const Tensor&, const Tensor&, Tensor&);
+template <class T>
+void Kernels<T>::where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor& out) {
+  const std::int64_t count = out.numel();
+  const T *chosen = read<T>(condition), *yes = read<T>(a), *no = read<T>(b);
+  T* to = write<T>(out);
+  const auto choose = [](T c, T x, T y) { return c != T(0) ? x : y; };
+  if (count > 0) assign(to, count, choose, flat(chosen, count), flat(yes, count), flat(no, count));
+}
+
+#define WENGERT_INSTANTIATE(T)                                                     \
+  template void Kernels<T>::unary(Unary, const Tensor&, double, Tensor&);          \
+  template void Kernels<T>::binary(Binary, const Tensor&, const Tensor&, Tensor&); \
+  template void Kernels<T>::where(const Tensor&, const Tensor&, const Tensor&, Tensor&);
 WENGERT_INSTANTIATE(float)
 WENGERT_INSTANTIATE(double)
 #undef WENGERT_INSTANTIATE

@@ -106,8 +106,10 @@ struct Table {
   void (*softmax_row)(const float* x, bool log, float* out, std::int64_t n);
   // norm: the maximum, and the logarithm of the sum of exp(x - maximum).
   void (*log_sum_exp)(const float* x, std::int64_t n, float* norm);
-  // out = exp((x - norm[0]) - norm[1]) * grad
-  void (*softmax_grad_row)(const float* x, const float* norm, float grad, float* out, std::int64_t n);
+  // Sum of x - shift.
+  float (*sum_shifted)(const float* x, float shift, std::int64_t n);
+  // out = (exp((x - norm[0]) - norm[1]) - each) * grad
+  void (*softmax_grad_row)(const float* x, const float* norm, float each, float grad, float* out, std::int64_t n);
 
   // Rows [begin, end) of c, where begin is a multiple of tile_rows. packed_b holds what pack_b has made of all of b: k
   // times the columns, rounded up to whole panels; packed_a is room for packed_a_floats.

@@ -108,6 +108,45 @@ void Kernels::softmax_backward(const Tensor& grad, const Tensor& y, bool log, Te
   }
 }
 
+// With normal = ((x - x[first]) - mean) * rstd: d x = rstd * (h - mean(h) - normal * mean(h * normal)), h = grad *
+// weight; d weight and d bias are the sums over rows of grad * normal and grad.
+void Kernels::normalize_rows_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& stats,
+                                      Tensor* grad_x, Tensor* grad_weight, Tensor* grad_bias) {
+  const std::int64_t rows = x.size(0), n = x.size(1);
+  const Shape matrix{rows, n}, column{rows, 1};
+  const auto pick = [&](const Tensor& from, std::int64_t width, std::int64_t at) {  // column `at`
+    Tensor out = empty(column, from);
+    copy_strided(column, from, {at, {width, 1}}, out, row_major(column));
+    return out;
+  };
+  if (grad_bias) reduce(Reduce::sum, {1, rows, n}, grad, *grad_bias);
+  if (n == 0) return;
+  Tensor normal = empty(matrix, x), product = empty(matrix, x);
+  const Tensor rstd = pick(stats, 2, 1);
+  binary(Binary::sub, x, pick(x, n, 0), normal);
+  binary(Binary::sub, normal, pick(stats, 2, 0), normal);
+  binary(Binary::mul, normal, rstd, normal);
+  if (grad_weight) {
+    binary(Binary::mul, grad, normal, product);
+    reduce(Reduce::sum, {1, rows, n}, product, *grad_weight);
+  }
+  if (!grad_x) return;
+  Tensor scaled = grad;
+  if (weight.defined()) binary(Binary::mul, grad, weight, scaled = empty(matrix, x));
+  Tensor mean = empty(column, x);
+  const auto average = [&](const Tensor& of) {
+    reduce(Reduce::sum, {rows, n, 1}, of, mean);
+    unary(Unary::div_scalar, mean, static_cast<double>(n), mean);
+  };
+  binary(Binary::mul, scaled, normal, product);
+  average(product);
+  binary(Binary::mul, normal, mean, normal);
+  average(scaled);
+  binary(Binary::sub, scaled, mean, product);
+  binary(Binary::sub, product, normal, product);
+  binary(Binary::mul, product, rstd, *grad_x);
+}
+
 // --- Attention. The weights after softmax and their mask are kept: (batch * heads, tq, tk). ---
 
 namespace {

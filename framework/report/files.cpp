@@ -1,45 +1,18 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
 
+#include "../core/replacement.hpp"
 #include "wengert/report.hpp"
 
 namespace wengert::report {
 
 void write_file(std::string_view what, const std::string& path, std::string_view content) {
-  // A file is replaced as a whole: written beside the old one, then renamed, behind any symbolic links. A device or a
-  // pipe is written to as it stands.
-  std::error_code ignored;
-  std::filesystem::path target(path);
-  for (int links = 0; links < 32 && std::filesystem::is_symlink(target, ignored); ++links)
-    target = target.parent_path() / std::filesystem::read_symlink(target, ignored);
-  const bool replace = !std::filesystem::exists(target, ignored) || std::filesystem::is_regular_file(target, ignored);
-  const std::string beside = replace ? fmt::format("{}.{}.tmp", target.string(), getpid()) : target.string();
-  const auto fail = [&](int error) {
-    if (replace) unlink(beside.c_str());
-    throw IoError(fmt::format("{}: cannot write \"{}\": {}", what, path, std::strerror(error)));
-  };
-  const int file = open(beside.c_str(), O_WRONLY | O_CLOEXEC | (replace ? O_CREAT | O_TRUNC : 0), 0666);
-  if (file < 0) fail(errno);
-  while (!content.empty()) {
-    const ssize_t written = write(file, content.data(), content.size());
-    if (written < 0) {
-      const int error = errno;
-      if (error == EINTR) continue;
-      close(file);
-      fail(error);
-    }
-    content.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (close(file) != 0) fail(errno);
-  if (replace && std::rename(beside.c_str(), target.c_str()) != 0) fail(errno);
+  wengert::detail::Replacement file(what, path);
+  file.write(content);
+  file.commit();
 }
 
 namespace {

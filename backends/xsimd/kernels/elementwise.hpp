@@ -8,6 +8,28 @@ WENGERT_INLINE void map(const float* x, float* out, std::int64_t n, Op op) {
   for_each_register(n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA { put(out + j, op(get(x + j))); });
 }
 
+// The formulas of the reference backend.
+WENGERT_INLINE Floats times_unless_zero(Floats share, Floats x) {  // share * x, but 0 where share is 0 and x infinite
+  return xsimd::select(share == Floats(0.0F), share, share * x);
+}
+WENGERT_INLINE Floats below(Floats x) {  // the normal distribution
+  return Floats(0.5F) * xsimd::erfc(x * Floats(-0.70710678118654752F));
+}
+WENGERT_INLINE Floats gelu(Floats x) { return times_unless_zero(below(x), x); }
+WENGERT_INLINE Floats gelu_slope(Floats x) {
+  const Floats density = Floats(0.39894228040143268F) * xsimd::exp(Floats(-0.5F) * x * x);
+  return below(x) + times_unless_zero(density, x);
+}
+WENGERT_INLINE Floats gelu_tanh_share(Floats x) {
+  const Floats u = Floats(0.79788456080286536F) * (x + Floats(0.044715F) * x * x * x);
+  return Floats(1.0F) / (Floats(1.0F) + xsimd::exp(Floats(-2.0F) * u));
+}
+WENGERT_INLINE Floats gelu_tanh(Floats x) { return times_unless_zero(gelu_tanh_share(x), x); }
+WENGERT_INLINE Floats gelu_tanh_slope(Floats x) {
+  const Floats share = gelu_tanh_share(x), bend = share * (Floats(1.0F) - share) * Floats(1.5957691216057307F);
+  return share + times_unless_zero(bend, x * (Floats(1.0F) + Floats(0.134145F) * x * x));
+}
+
 void unary(int op, const float* x, float scalar, float* out, std::int64_t n) {
   const Floats s(scalar), zero(0.0F), sign(-0.0F);
   switch (static_cast<Unary>(op)) {
@@ -19,6 +41,8 @@ void unary(int op, const float* x, float scalar, float* out, std::int64_t n) {
     case Unary::tanh: return map(x, out, n, [](Floats a) { return xsimd::tanh(a); });
     // NaN stays, as in PyTorch.
     case Unary::relu: return map(x, out, n, [=](Floats a) { return xsimd::select(a <= zero, zero, a); });
+    case Unary::gelu: return map(x, out, n, gelu);
+    case Unary::gelu_tanh: return map(x, out, n, gelu_tanh);
     case Unary::add_scalar: return map(x, out, n, [=](Floats a) { return a + s; });
     case Unary::mul_scalar: return map(x, out, n, [=](Floats a) { return a * s; });
     case Unary::div_scalar: return map(x, out, n, [=](Floats a) { return a / s; });
@@ -60,6 +84,8 @@ void binary(int op, const float* a, std::int64_t a_step, const float* b, std::in
     case Binary::sqrt_grad: return apply([=](Floats x, Floats y) { return x / (two * y); });
     case Binary::tanh_grad: return apply([=](Floats x, Floats y) { return x * (one - y * y); });
     case Binary::relu_grad: return apply([=](Floats x, Floats y) { return xsimd::select(y > zero, x, zero); });
+    case Binary::gelu_grad: return apply([](Floats x, Floats y) { return x * gelu_slope(y); });
+    case Binary::gelu_tanh_grad: return apply([](Floats x, Floats y) { return x * gelu_tanh_slope(y); });
   }
 }
 

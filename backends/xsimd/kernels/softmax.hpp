@@ -45,9 +45,13 @@ void softmax_row(const float* x, bool log, float* out, std::int64_t n) {
   map(out, out, n, [=](Floats a) { return a / divisor; });
 }
 
-void softmax_grad_row(const float* x, const float* norm, float grad, float* out, std::int64_t n) {
-  const Floats shift(norm[0]), log_sum(norm[1]), factor(grad);
-  map(x, out, n, [=](Floats a) { return xsimd::exp((a - shift) - log_sum) * factor; });
+float sum_shifted(const float* x, float shift, std::int64_t n) {
+  return row_tree_sum<float>(n, [x, shift](std::int64_t i) WENGERT_LAMBDA { return x[i] - shift; });
+}
+
+void softmax_grad_row(const float* x, const float* norm, float each, float grad, float* out, std::int64_t n) {
+  const Floats shift(norm[0]), log_sum(norm[1]), share(each), factor(grad);
+  map(x, out, n, [=](Floats a) { return (xsimd::exp((a - shift) - log_sum) - share) * factor; });
 }
 
 }  // namespace

@@ -28,6 +28,11 @@ Tensor softmax_over(const char* op, const Tensor& x, std::int64_t axis, bool log
   });
 }
 
+void check_label_smoothing(const char* op, double smoothing) {
+  if (!(smoothing >= 0.0 && smoothing <= 1.0))
+    throw ValueError(fmt::format("{}: label_smoothing {} is outside [0, 1]", op, smoothing));
+}
+
 Tensor reduced(const Tensor& losses, Reduction reduction) {
   switch (reduction) {
     case Reduction::none: return losses;
@@ -62,6 +67,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntr
   if (!(labels.shape() == lead))
     throw ShapeError(fmt::format("{}: logits {} need labels of shape {}, got {}", op, logits.shape().str(), lead.str(),
                                  labels.shape().str()));
+  check_label_smoothing(op, options.label_smoothing);
   const bool recorded = needs_record(op, {logits});
   const std::int64_t rows = lead.numel(), classes = logits.size(-1), ignore = options.ignore_index;
   const Tensor flat_labels = view(int64_ids(op, "label", labels, recorded), {rows});
@@ -71,15 +77,16 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntr
     throw_bad_id(op, "label", view(flat_labels, lead), classes, ignore);
 
   Tensor flat = empty({rows}, logits), norms = empty({rows, 2}, logits);
-  flat.kernels().cross_entropy(view(logits, {rows, classes}), flat_labels, ignore, flat, norms);
+  const CrossEntropy kernel{ignore, options.label_smoothing};
+  flat.kernels().cross_entropy(kernel, view(logits, {rows, classes}), flat_labels, flat, norms);
   Tensor losses = view(flat, lead);
   if (recorded) {
-    losses = record(op, losses, {logits}, {logits, flat_labels, norms}, [ignore](BackwardStep& step) {
+    losses = record(op, losses, {logits}, {logits, flat_labels, norms}, [kernel](BackwardStep& step) {
       const Tensor& scores = step.saved()[0];
       const Tensor& at = step.saved()[1];
       const Shape matrix{at.numel(), scores.size(-1)};
       Tensor grad = empty(matrix, scores);
-      grad.kernels().cross_entropy_backward(view(step.grad(), at.shape()), view(scores, matrix), at, ignore,
+      grad.kernels().cross_entropy_backward(kernel, view(step.grad(), at.shape()), view(scores, matrix), at,
                                             step.saved()[2], grad);
       step.give(0, view(grad, scores.shape()));
     });

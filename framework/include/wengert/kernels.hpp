@@ -65,6 +65,12 @@ struct Positions {
   std::int64_t start = 0;
 };
 
+/// Cross-entropy over rows of logits with labels (rows).
+struct CrossEntropy {
+  std::int64_t ignore = -100;  ///< a row with this label: loss 0, gradient exactly 0
+  double smoothing = 0.0;      ///< the target: 1 - smoothing for the label, and smoothing / classes for every class
+};
+
 /// One optimiser step. Scalars are rounded to T once; docs/bits.md gives the order of operations.
 struct SgdStep {
   double lr = 0.0, momentum = 0.0, dampening = 0.0, weight_decay = 0.0;
@@ -88,14 +94,15 @@ struct Attention {
 };
 
 /// Every kernel, by name. (This list makes a backend's account of itself; see `kernel_origins`.)
-#define WENGERT_KERNELS(X)                                                                                     \
-  X(fill)                                                                                                      \
-  X(iota)                                                                                                      \
-  X(copy_strided)                                                                                              \
-  X(unary) X(binary) X(reduce) X(argmax) X(gather_rows) X(merge_rows) X(add_rows) X(id_range) X(keep_mask)     \
-      X(apply_mask) X(matmul) X(softmax) X(cross_entropy) X(cross_entropy_backward) X(sum_squares) X(sgd_step) \
-          X(adam_step) X(dropout) X(dropout_backward) X(embed_dropout) X(embed_dropout_backward) X(linear)     \
-              X(softmax_backward) X(attention) X(attention_backward)
+#define WENGERT_KERNELS(X)                                                                                             \
+  X(fill)                                                                                                              \
+  X(iota)                                                                                                              \
+  X(copy_strided)                                                                                                      \
+  X(unary)                                                                                                             \
+  X(binary) X(reduce) X(argmax) X(gather_rows) X(merge_rows) X(add_rows) X(id_range) X(keep_mask) X(apply_mask)        \
+      X(where) X(matmul) X(softmax) X(normalize_rows) X(cross_entropy) X(cross_entropy_backward) X(sum_squares)        \
+          X(sgd_step) X(adam_step) X(dropout) X(dropout_backward) X(embed_dropout) X(embed_dropout_backward) X(linear) \
+              X(softmax_backward) X(normalize_rows_backward) X(attention) X(attention_backward)
 
 /// The kernels of one backend for values of one type.
 struct Kernels {
@@ -138,18 +145,25 @@ struct Kernels {
   virtual void keep_mask(const Dropout& dropout, std::int64_t count, Tensor& bits) = 0;
   /// out = kept ? x * scale : +0, by selection.
   virtual void apply_mask(const Tensor& x, const Tensor& bits, double scale, Tensor& out) = 0;
+  /// out = condition ? a : b, by selection; all of one shape and type. A condition holds where it is not 0.
+  virtual void where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor& out) = 0;
   virtual void matmul(const Matmul& shape, const Tensor& a, const Tensor& b, Tensor& out) = 0;
   /// Over the last axis of x (rows, n); `log` gives the logarithm. Rows are shifted by their maximum.
   virtual void softmax(const Tensor& x, bool log, Tensor& out) = 0;
-  /// losses (rows) = log sum exp(logits) - logits[label]; 0 where labels == ignore. logits (rows, classes), labels
-  /// (rows) int64. norms (rows, 2) receives, for the backward, each row's maximum and log sum exp(logits - maximum):
-  /// apart, because added up they lose the digits that the gradient needs where logits are large.
-  virtual void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
+  /// out (rows, n) = (x - mean) * rstd * weight + bias, row by row; weight and bias (n) may be undefined: 1 and 0.
+  /// stats (rows, 2) receives each row's mean of x - x[first] and rstd = 1 / sqrt(variance + eps), the variance over n.
+  /// Measured from the row's first element, a constant row gives exactly the bias and a large mean costs no digits.
+  virtual void normalize_rows(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Tensor& out,
+                              Tensor& stats) = 0;
+  /// losses (rows) = log sum exp(logits) - target * logits, with the target of CrossEntropy. logits (rows, classes),
+  /// labels (rows) int64. norms (rows, 2) receives, for the backward, each row's maximum and log sum exp(logits -
+  /// maximum): apart, because added up they lose the digits that the gradient needs where logits are large.
+  virtual void cross_entropy(const CrossEntropy& options, const Tensor& logits, const Tensor& labels, Tensor& losses,
                              Tensor& norms) = 0;
-  /// out (rows, classes) = (exp((logits - norms[row][0]) - norms[row][1]) - [class == label]) * grad[row]; exactly 0 in
-  /// ignored rows. grad (rows).
-  virtual void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels,
-                                      std::int64_t ignore, const Tensor& norms, Tensor& out) = 0;
+  /// out (rows, classes) = (exp((logits - norms[row][0]) - norms[row][1]) - target) * grad[row]; exactly 0 in ignored
+  /// rows. grad (rows).
+  virtual void cross_entropy_backward(const CrossEntropy& options, const Tensor& grad, const Tensor& logits,
+                                      const Tensor& labels, const Tensor& norms, Tensor& out) = 0;
   /// out (), float64: the sum of squares of x, in double, by the fixed tree.
   virtual void sum_squares(const Tensor& x, Tensor& out) = 0;
   /// Step `param` along `grad`, dense or rows. `momentum` (like param) is undefined when the step has none.
@@ -175,6 +189,9 @@ struct Kernels {
   virtual void linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& out);
   /// Gradient of softmax (or its logarithm) from its output y.
   virtual void softmax_backward(const Tensor& grad, const Tensor& y, bool log, Tensor& out);
+  /// Gradients of normalize_rows; a null pointer asks for none. stats as the forward wrote them.
+  virtual void normalize_rows_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& stats,
+                                       Tensor* grad_x, Tensor* grad_weight, Tensor* grad_bias);
   virtual void attention(const Attention& options, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
                          Saved& saved);
   virtual void attention_backward(const Attention& options, const Tensor& grad, const Tensor& q, const Tensor& k,

@@ -133,6 +133,7 @@ enum class Reduction : std::uint8_t { none, sum, mean };
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  ///< rows with this label: loss 0, gradient exactly 0, not counted in the mean
   Reduction reduction = Reduction::mean;
+  double label_smoothing = 0.0;  ///< the target: 1 - s for the label, and s / C for every class. s in [0, 1]
 };
 /// Mean over the rows of log sum exp(logits) - logits[label]; logits (..., C), labels (...) int32 or int64. The classes
 /// are the last axis, also where PyTorch has them second, in (N, C, T). The mean over no rows (all ignored, or none

@@ -44,12 +44,15 @@ struct Kernels : wengert::Kernels {
   IdRange id_range(const Tensor& ids, std::optional<std::int64_t> skip) override;
   void keep_mask(const Dropout& dropout, std::int64_t count, Tensor& bits) override;
   void apply_mask(const Tensor& x, const Tensor& bits, double scale, Tensor& out) override;
+  void where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor& out) override;
   void matmul(const Matmul& shape, const Tensor& a, const Tensor& b, Tensor& out) override;
   void softmax(const Tensor& x, bool log, Tensor& out) override;
-  void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
+  void normalize_rows(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Tensor& out,
+                      Tensor& stats) override;
+  void cross_entropy(const CrossEntropy& options, const Tensor& logits, const Tensor& labels, Tensor& losses,
                      Tensor& norms) override;
-  void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
-                              const Tensor& norms, Tensor& out) override;
+  void cross_entropy_backward(const CrossEntropy& options, const Tensor& grad, const Tensor& logits,
+                              const Tensor& labels, const Tensor& norms, Tensor& out) override;
   void sum_squares(const Tensor& x, Tensor& out) override;
   void sgd_step(const SgdStep& step, const Gradient& grad, Tensor& param, Tensor& momentum) override;
   void adam_step(const AdamStep& step, const Gradient& grad, Tensor& param, Tensor& m, Tensor& v) override;

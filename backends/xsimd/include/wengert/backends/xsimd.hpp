@@ -37,10 +37,10 @@ struct Kernels : reference::Kernels<float> {
   void matmul(const Matmul& shape, const Tensor& a, const Tensor& b, Tensor& out) override;
   void linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& out) override;
   void softmax(const Tensor& x, bool log, Tensor& out) override;
-  void cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignore, Tensor& losses,
+  void cross_entropy(const CrossEntropy& options, const Tensor& logits, const Tensor& labels, Tensor& losses,
                      Tensor& norms) override;
-  void cross_entropy_backward(const Tensor& grad, const Tensor& logits, const Tensor& labels, std::int64_t ignore,
-                              const Tensor& norms, Tensor& out) override;
+  void cross_entropy_backward(const CrossEntropy& options, const Tensor& grad, const Tensor& logits,
+                              const Tensor& labels, const Tensor& norms, Tensor& out) override;
 
   const Table& table;
 
