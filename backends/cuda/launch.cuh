@@ -1,0 +1,73 @@
+#pragma once
+// The one layer by which a kernel source works under two compilers. nvcc compiles it for the device. g++ and clang++
+// compile it for the CPU, where WENGERT_CUDA_EMULATED is defined and emulator/emulator.hpp provides what CUDA's own
+// header does: __global__, threadIdx, __syncthreads, __ballot_sync and so on, with checks. Kernel sources are plain
+// CUDA but for shared memory, which is declared by WENGERT_SHARED. Grids and blocks have one dimension, x.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "runtime.hpp"
+#include "wengert/error.hpp"
+
+#ifdef WENGERT_CUDA_EMULATED
+#include "emulator/emulator.hpp"
+#else
+#include <cuda_runtime.h>
+// An array in the memory that the threads of a block share.
+#define WENGERT_SHARED(type, name, count) __shared__ type name[count]
+#endif
+
+namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
+
+constexpr int warp_size = 32;
+constexpr unsigned whole_warp = 0xFFFFFFFFu;
+
+/// One launch: the kernel's name for messages, and how many blocks of how many threads. No blocks: nothing is launched.
+struct Launch {
+  const char* name;
+  std::int64_t blocks;
+  int threads = 256;
+};
+
+/// Queues kernel(args...) on the calling thread's stream. Throws BackendError that names the kernel when it is refused.
+template <class... Params>
+void launch(const Launch& at, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
+  if (at.blocks <= 0) return;
+#ifdef WENGERT_CUDA_EMULATED
+  emulator::run(at.name, at.blocks, at.threads, kernel, args...);
+#else
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(at.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(at.threads));
+  config.stream = static_cast<cudaStream_t>(stream());
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args...);
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // taken notice of: the next call must not find it
+  throw BackendError(std::string("cuda: kernel ") + at.name + ": " + cudaGetErrorString(error));
+#endif
+}
+
+/// Blocks for `items` units of work, `per_block` at a time: as many as fill the device. Kernels loop over the rest.
+inline std::int64_t blocks_for(std::int64_t items, std::int64_t per_block) {
+  constexpr std::int64_t blocks_per_multiprocessor = 8;
+  const std::int64_t wanted = items / per_block + (items % per_block != 0);
+  return std::min(wanted, blocks_per_multiprocessor * multiprocessors());
+}
+
+// --- Where a thread stands; for loops over grids: for (i = first_thread(); i < n; i += grid_threads()) ---
+
+__device__ inline std::int64_t first_thread() {
+  return static_cast<std::int64_t>(blockIdx.x) * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
+}
+__device__ inline std::int64_t grid_threads() {
+  return static_cast<std::int64_t>(gridDim.x) * static_cast<std::int64_t>(blockDim.x);
+}
+/// The same for warps; blocks consist of whole warps.
+__device__ inline std::int64_t first_warp() { return first_thread() / warp_size; }
+__device__ inline std::int64_t grid_warps() { return grid_threads() / warp_size; }
+__device__ inline int lane() { return static_cast<int>(threadIdx.x % warp_size); }
+
+}  // namespace wengert::cuda::inline WENGERT_CUDA_BUILD
