@@ -12,6 +12,7 @@ namespace {
 // Before the static objects of all other files, so that these may already hold tensors, and the built-in names come
 // first.
 [[gnu::constructor(101)]] void register_backends() {
+  if (!wengert::backend_names().empty()) return;  // a plug-in has brought this file a second time
   wengert::register_backend("xsimd", wengert::xsimd_backend::instance);  // the first is the default
   wengert::register_backend("reference", wengert::reference::instance);
 #if WENGERT_HAVE_ONEDNN

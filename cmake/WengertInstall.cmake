@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/wengert)
 
-install(TARGETS wengert wengert_core wengert_optim wengert_report wengert_data wengert_layers wengert_backends
+install(TARGETS wengert wengert_plugin wengert_core wengert_optim wengert_report wengert_data wengert_io wengert_layers wengert_backends
         EXPORT wengertTargets)
 install(EXPORT wengertTargets NAMESPACE wengert:: DESTINATION ${package_dir})
 install(DIRECTORY framework/include/ layers/include/ backends/reference/include/ backends/xsimd/include/

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "wengert/error.hpp"
+#include "wengert/plugin.hpp"
 
 namespace wengert {
 
@@ -64,8 +65,13 @@ std::vector<std::string> backend_names() {
 
 Backend& backend(std::string_view name) {
   Entry* entry = find(name);
-  if (!entry)
-    throw BackendError(fmt::format("backend '{}' is unknown; available: {}", name, fmt::join(backend_names(), ", ")));
+  if (!entry) {
+    const std::string absent = detail::load_plugin(name);
+    entry = find(name);
+    if (!entry)
+      throw BackendError(
+          fmt::format("backend '{}' is unknown; available: {}; {}", name, fmt::join(backend_names(), ", "), absent));
+  }
   if (Backend* made = entry->backend) return *made;
   const std::lock_guard lock(entry->making);
   if (!entry->backend) entry->backend = &entry->factory();

@@ -1,0 +1,123 @@
+#include "wengert/plugin.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+
+#include "wengert/error.hpp"
+
+namespace wengert {
+
+static_assert(std::string_view(WENGERT_VERSION) == WENGERT_PROJECT_VERSION, "plugin.hpp and CMakeLists.txt disagree");
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The library that holds this function, unless that is the program itself.
+fs::path own_library() {
+  Dl_info info;
+  link_map* map = nullptr;
+  if (!dladdr1(reinterpret_cast<void*>(&host_memory), &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP))
+    return {};
+  return map && map->l_name ? fs::path(map->l_name) : fs::path();  // the program's own name is empty
+}
+
+// The text behind the mark in a plug-in's file; empty if there is none.
+std::string build_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const std::string mark = WENGERT_PLUGIN_MARK;
+  const std::size_t at = bytes.find(mark + "Wengert ");
+  return at == std::string::npos ? std::string() : std::string(bytes.c_str() + at + mark.size());
+}
+
+const Plugin& open(const fs::path& file) {
+  const std::string build = build_of(file);
+  if (build.empty()) throw BackendError("it is no plug-in of Wengert: WENGERT_PLUGIN is missing");
+  if (build != WENGERT_PLUGIN_BUILD)
+    throw BackendError(fmt::format("it was built for {}; this program has {}", build, WENGERT_PLUGIN_BUILD));
+
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: its kernels live as long as the process
+  if (!library) {
+    const std::string reason = dlerror();
+    const bool ours =
+        reason.find("undefined symbol") != std::string::npos && reason.find("7wengert") != std::string::npos;
+    throw BackendError(fmt::format("{}{}", reason,
+                                   ours ? "; the program does not export this part of Wengert: link it with CMake's "
+                                          "wengert::wengert, or with -rdynamic"
+                                        : ""));
+  }
+  void* entry = dlsym(library, "wengert_plugin_" WENGERT_PLUGIN_INTERFACE);
+  if (!entry) throw BackendError("it has no entry point wengert_plugin_" WENGERT_PLUGIN_INTERFACE);
+  const Plugin& plugin = *reinterpret_cast<const Plugin* (*)()>(entry)();
+  if (&plugin.core() != &host_memory())
+    throw BackendError(
+        "it brings a second copy of Wengert: link it with wengert::plugin and with nothing else of Wengert");
+  return plugin;
+}
+
+bool is_file_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> plugin_path() {
+  std::vector<std::string> folders;
+  const auto add = [&](const fs::path& folder) {
+    std::string text = folder.lexically_normal().string();
+    if (std::find(folders.begin(), folders.end(), text) == folders.end()) folders.push_back(std::move(text));
+  };
+  if (const char* named = secure_getenv("WENGERT_PLUGIN_PATH")) {
+    std::string_view rest = named;
+    while (!rest.empty()) {
+      const std::string_view folder = rest.substr(0, rest.find(':'));
+      rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+      if (!folder.empty()) add(folder);
+    }
+  }
+  std::error_code ignored;
+  for (const fs::path& binary : {own_library(), fs::read_symlink("/proc/self/exe", ignored)}) {
+    if (binary.empty()) continue;
+    add(binary.parent_path() / "wengert/plugins");
+    add(binary.parent_path() / ".." / WENGERT_PROJECT_LIBDIR "/wengert/plugins");
+  }
+  return folders;
+}
+
+std::string detail::load_plugin(std::string_view name) {
+  const std::string file = fmt::format("libwengert_{}.so", name);
+  if (!is_file_name(name)) return fmt::format("and '{}' cannot be the name of a plug-in", name);
+
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  for (const std::string& taken : backend_names())
+    if (taken == name) return {};  // another thread was faster
+  const std::vector<std::string> folders = plugin_path();
+  for (const std::string& folder : folders) {
+    const fs::path path = fs::path(folder) / file;
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored)) continue;
+    try {
+      const Plugin& plugin = open(path);
+      if (plugin.name != name) throw BackendError(fmt::format("it holds the backend '{}'", plugin.name));
+      register_backend(name, plugin.factory);
+    } catch (const BackendError& error) {
+      throw BackendError(fmt::format("backend '{}': cannot use {}: {}", name, path.string(), error.what()));
+    }
+    return {};
+  }
+  return fmt::format("and no {} in {}", file, fmt::join(folders, ", "));
+}
+
+}  // namespace wengert
