@@ -24,6 +24,8 @@ const OneOperand one_operand[] = {
     {"log", wengert::log, Values::positive},
     {"tanh", wengert::tanh, Values::normal},
     {"relu", relu, Values::normal},
+    {"gelu", [](const Tensor& x) { return gelu(x); }, Values::normal},
+    {"gelu by tanh", [](const Tensor& x) { return gelu(x, Approximate::tanh); }, Values::normal},
     {"x + s", [](const Tensor& x) { return x + 1.5; }, Values::normal},
     {"s + x", [](const Tensor& x) { return 1.5 + x; }, Values::normal},
     {"x - s", [](const Tensor& x) { return x - 1.5; }, Values::normal},
@@ -42,6 +44,43 @@ struct TwoOperands {
 };
 
 const TwoOperands two_operands[] = {{"add", add}, {"sub", sub}, {"mul", mul}, {"div", div}};
+
+void add_choices(std::vector<Case>& cases) {
+  struct Choice {
+    Shape condition, a, b, out;
+  };
+  const Choice choices[] = {
+      {{}, {}, {}, {}},
+      {{17}, {17}, {17}, {17}},
+      {{3, 33}, {3, 33}, {3, 33}, {3, 33}},
+      {{3, 1}, {7}, {3, 7}, {3, 7}},
+      {{7}, {2, 3, 7}, {3, 1}, {2, 3, 7}},
+      {{2, 1, 1}, {}, {5}, {2, 1, 5}},
+      {{2, 3, 7}, {1}, {7}, {2, 3, 7}},
+      {{129}, {1}, {129}, {129}},
+      {{0}, {0}, {1}, {0}},
+      {{1, 4}, {0, 1}, {4}, {0, 4}},
+  };
+  for (const Choice& choice : choices)
+    cases.push_back({.name = fmt::format("where {} {} {}", choice.condition.str(), choice.a.str(), choice.b.str()),
+                     .inputs = {{choice.condition, Values::few, false}, {choice.a}, {choice.b, Values::positive}},
+                     .run = [](const Inputs& in) { return where(in[0], in[1], in[2]); },
+                     .shape = choice.out});
+  for (const DType dtype : {DType::int32, DType::int64})
+    cases.push_back({.name = fmt::format("where, condition {}", name_of(dtype)),
+                     .inputs = {ids({0, 1, -2, 0, INT32_MAX}, {5}, dtype), {{3, 5}}, {{5}}},
+                     .run = [](const Inputs& in) { return where(in[0], in[1], in[2]); },
+                     .shape = {3, 5}});
+  for (const bool left : {true, false})
+    cases.push_back({.name = fmt::format("where with a constant on the {}", left ? "left" : "right"),
+                     .inputs = {{{7}, Values::few, false}, {{7}, Values::normal, !left}, {{7}, Values::normal, left}},
+                     .run = [](const Inputs& in) { return where(in[0], in[1], in[2]); },
+                     .shape = {7}});
+  cases.push_back({.name = "where of x and x",
+                   .inputs = {{{7}, Values::few, false}, {{7}}},
+                   .run = [](const Inputs& in) { return where(in[0], in[1], in[1]); },
+                   .shape = {7}});
+}
 
 }  // namespace
 
@@ -84,6 +123,7 @@ void add_elementwise(std::vector<Case>& cases) {
       {{2, 0}, {2, 1}, {2, 0}},
       {{0, 1}, {1, 4}, {0, 4}},
   };
+  add_choices(cases);
   for (const TwoOperands& op : two_operands) {
     for (const Pair& pair : pairs)
       cases.push_back(

@@ -13,5 +13,7 @@ void add_shapes(std::vector<Case>& cases);
 void add_linear(std::vector<Case>& cases);
 void add_losses(std::vector<Case>& cases);
 void add_embeddings(std::vector<Case>& cases);
+void add_normalization(std::vector<Case>& cases);
+void add_attention(std::vector<Case>& cases);
 
 }  // namespace wengert::cases

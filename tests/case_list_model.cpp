@@ -132,6 +132,16 @@ void add_losses(std::vector<Case>& cases) {
                            },
                        .shape = reduction == Reduction::none ? lead : Shape{}});
   }
+  for (const double smoothing : {0.1, 0.9, 1.0})
+    for (const auto& [name, reduction] :
+         {std::pair{"none", Reduction::none}, {"sum", Reduction::sum}, {"mean", Reduction::mean}})
+      cases.push_back({.name = fmt::format("cross_entropy smoothed by {}, {}", smoothing, name),
+                       .inputs = {{{5, 17}}, ids({3, -100, 16, 0, 3}, {5})},
+                       .run =
+                           [reduction = reduction, smoothing](const Inputs& in) {
+                             return cross_entropy(in[0], in[1], {.reduction = reduction, .label_smoothing = smoothing});
+                           },
+                       .shape = reduction == Reduction::none ? Shape{5} : Shape{}});
   std::vector<std::int64_t> many;
   for (std::int64_t i = 0; i < 33; ++i) many.push_back(i * 7 % 5 == 4 ? -100 : i * 7 % 5);
   cases.push_back({.name = "cross_entropy of 33 rows",

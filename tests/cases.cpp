@@ -64,6 +64,8 @@ const std::vector<Case>& all() {
     add_linear(cases);
     add_losses(cases);
     add_embeddings(cases);
+    add_normalization(cases);
+    add_attention(cases);
     return cases;
   }();
   return list;

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "ops/check.hpp"
 #include "tensor_impl.hpp"
@@ -165,6 +164,26 @@ struct AttentionShape {
   }
 };
 
+// (tq, tk): 0 where a query sees a key, -inf where the key is in its future. A line of both, read along diagonals.
+Tensor future_mask(Kernels& kernels, const AttentionShape& shape, const Tensor& like) {
+  const Shape matrix{shape.tq, shape.tk}, past{shape.tk};
+  Tensor line = full({shape.tq + shape.tk - 1}, -std::numeric_limits<double>::infinity(), like);
+  kernels.copy_strided(past, zeros(past, like), row_major(past), line, row_major(past));
+  Tensor mask = empty(matrix, like);
+  kernels.copy_strided(matrix, line, {shape.tq - 1, {-1, 1}}, mask, row_major(matrix));
+  return mask;
+}
+
+// The weights of a query that sees no key are 0, where softmax gives NaN.
+void clear_blind_rows(Kernels& kernels, const Tensor& scores, Tensor& weights) {
+  const Shape column{scores.size(0), 1};
+  Tensor largest = empty(column, scores), blind = empty(scores.shape(), scores);
+  kernels.reduce(Reduce::max, {scores.size(0), scores.size(1), 1}, scores, largest);
+  kernels.binary(Binary::equal, largest, full({}, -std::numeric_limits<double>::infinity(), scores), largest);
+  kernels.copy_strided(scores.shape(), largest, {0, {1, 0}}, blind, row_major(scores.shape()));
+  kernels.where(blind, zeros(scores.shape(), scores), weights, weights);
+}
+
 void drop_weights(Kernels& kernels, const AttentionShape& shape, const Tensor& weights, const Tensor& bits,
                   double scale, Tensor& out) {
   const Shape wide{shape.batch * shape.heads * shape.tq, shape.padded()}, narrow{wide[0], shape.tk};
@@ -183,12 +202,8 @@ void Kernels::attention(const Attention& options, const Tensor& q, const Tensor&
   Matmul product = shape.product(shape.tq, shape.tk, shape.d);
   product.trans_b = true, product.alpha = options.scale;
   matmul(product, q, k, scores);
-  if (options.causal) {
-    std::vector<double> mask(static_cast<std::size_t>(shape.tq * shape.tk));
-    for (std::int64_t i = 0; i < shape.tq; ++i)
-      for (std::int64_t j = i + shape.tk - shape.tq + 1; j < shape.tk; ++j)
-        if (j >= 0) mask[static_cast<std::size_t>(i * shape.tk + j)] = -std::numeric_limits<double>::infinity();
-    const Tensor future = tensor(mask, {shape.tq, shape.tk}, q.backend()).to(q.dtype());
+  if (options.causal && scores.numel() > 0) {
+    const Tensor future = future_mask(*this, shape, q);
     binary(Binary::add, scores, future, scores);
   }
   if (options.key_mask.defined()) {
@@ -199,6 +214,8 @@ void Kernels::attention(const Attention& options, const Tensor& q, const Tensor&
   const Shape rows{shape.batch * shape.heads * shape.tq, shape.tk};
   Tensor flat = TensorAccess::alias(weights, rows);
   softmax(TensorAccess::alias(scores, rows), false, flat);
+  if ((options.key_mask.defined() || (options.causal && shape.tq > shape.tk)) && scores.numel() > 0)
+    clear_blind_rows(*this, TensorAccess::alias(scores, rows), flat);
   saved.push(weights);
   Tensor dropped = weights;
   if (options.dropout.p == 1.0) {

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <numbers>
 #include <random>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "wengert/bits.hpp"
 #include "wengert/tape.hpp"
@@ -131,6 +134,76 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, Generato
         static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + static_cast<std::uint64_t>((word * range) >> 64));
   }
   return out.copy_(tensor(values, shape));
+}
+
+namespace {
+
+// Where `target` falls on the line on which the weights lie one after the other; never on a weight of 0.
+std::int64_t place_on(std::span<const double> ends, double target) {
+  const auto found = std::upper_bound(ends.begin(), ends.end(), target);
+  // Rounding may put the target at the very end: that belongs to the last weight above 0.
+  return found != ends.end() ? found - ends.begin()
+                             : std::lower_bound(ends.begin(), ends.end(), ends.back()) - ends.begin();
+}
+
+// The weights of one row, each end on that line; checks them.
+std::vector<double> ends_of(std::span<const double> weights, std::int64_t row, std::int64_t least) {
+  std::vector<double> ends;
+  double total = 0.0;
+  std::int64_t positive = 0;
+  for (const double weight : weights) {
+    if (!(weight >= 0.0 && std::isfinite(weight)))
+      throw ValueError(
+          fmt::format("multinomial: weight {} at [{}, {}] must be finite and not negative", weight, row, ends.size()));
+    positive += weight > 0.0;
+    ends.push_back(total += weight);
+  }
+  if (positive < least)
+    throw ValueError(
+        fmt::format("multinomial: row {} has {} weights above 0, needs {} at least", row, positive, least));
+  return ends;
+}
+
+}  // namespace
+
+Tensor multinomial(const Tensor& probabilities, std::int64_t num_samples, bool replacement, Generator& generator) {
+  require_floating("multinomial", probabilities.dtype());
+  const Shape& shape = probabilities.shape();
+  if (shape.rank() != 1 && shape.rank() != 2)
+    throw ShapeError(fmt::format("multinomial: probabilities must have shape (n) or (rows, n), got {}", shape.str()));
+  if (num_samples < 1)
+    throw ValueError(fmt::format("multinomial: num_samples is {}; it must be positive", num_samples));
+  const std::int64_t n = shape.size(-1), rows = shape.rank() == 2 ? shape[0] : 1;
+  const std::vector<double> values = probabilities.to_vector<double>();
+  std::vector<std::vector<double>> ends;
+  for (std::int64_t row = 0; row < rows; ++row)
+    ends.push_back(ends_of(std::span(values).subspan(static_cast<std::size_t>(row * n), static_cast<std::size_t>(n)),
+                           row, replacement ? 1 : num_samples));
+
+  const std::int64_t draws = replacement ? num_samples : n;
+  const RandomState state = generator.reserve((static_cast<std::uint64_t>(rows * draws) + 1) / 2);
+  const auto unit = [&](std::int64_t i) {
+    const Pair pair = uniform_pair(state, static_cast<std::uint64_t>(i) / 2);
+    return i % 2 == 0 ? pair.first : pair.second;
+  };
+  std::vector<std::int64_t> drawn;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::vector<double>& line = ends[static_cast<std::size_t>(row)];
+    if (replacement) {
+      for (std::int64_t i = 0; i < num_samples; ++i)
+        drawn.push_back(place_on(line, unit(row * draws + i) * line.back()));
+      continue;
+    }
+    // Independent exponential waiting times with these rates end in the order of draws without replacement.
+    // Source: Efraimidis and Spirakis, "Weighted random sampling with a reservoir", Inf. Process. Lett. 97 (2006).
+    std::vector<std::pair<double, std::int64_t>> waits;
+    for (std::int64_t i = 0; i < n; ++i)
+      if (const double weight = values[static_cast<std::size_t>(row * n + i)]; weight > 0.0)
+        waits.emplace_back(-std::log1p(-unit(row * draws + i)) / weight, i);
+    std::partial_sort(waits.begin(), waits.begin() + num_samples, waits.end());
+    for (std::int64_t i = 0; i < num_samples; ++i) drawn.push_back(waits[static_cast<std::size_t>(i)].second);
+  }
+  return tensor(drawn, shape.rank() == 2 ? Shape{rows, num_samples} : Shape{num_samples}, probabilities.backend());
 }
 
 Tensor& normal_(Tensor& tensor, double mean, double std, Generator& generator) {

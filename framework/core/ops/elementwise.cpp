@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "check.hpp"
 
 namespace wengert {
@@ -32,5 +34,35 @@ Tensor exp(const Tensor& x) { return map("exp", Unary::exp, x, Keep::output, Bin
 Tensor log(const Tensor& x) { return map("log", Unary::log, x, Keep::input, Binary::div); }
 Tensor tanh(const Tensor& x) { return map("tanh", Unary::tanh, x, Keep::output, Binary::tanh_grad); }
 Tensor relu(const Tensor& x) { return map("relu", Unary::relu, x, Keep::output, Binary::relu_grad); }
+Tensor gelu(const Tensor& x, Approximate approximate) {
+  if (approximate == Approximate::tanh) return map("gelu", Unary::gelu_tanh, x, Keep::input, Binary::gelu_tanh_grad);
+  return map("gelu", Unary::gelu, x, Keep::input, Binary::gelu_grad);
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  check_defined("where", {&condition, &a, &b});
+  check_operands("where", a, b);
+  check_same_backend("where", condition, a);
+  if (is_floating(condition.dtype()) && condition.dtype() != a.dtype())
+    throw DTypeError(fmt::format("where: the condition must be int32, int64 or {}, got {}", name_of(a.dtype()),
+                                 name_of(condition.dtype())));
+  const Shape shape = broadcast("where", condition.shape(), broadcast("where", a.shape(), b.shape()));
+  const bool recorded = needs_record("where", {a, b});
+  const Tensor chosen = expand(condition.detach().to(a.dtype()), shape);
+  Tensor out = empty(shape, a);
+  out.kernels().where(chosen, expand(a, shape), expand(b, shape), out);
+  if (!recorded) return out;
+  return record("where", out, {a, b}, {chosen}, [sa = a.shape(), sb = b.shape()](BackwardStep& step) {
+    const Tensor& grad = step.grad();
+    const Tensor nothing = zeros(grad.shape(), grad);
+    const auto share = [&](bool first) {
+      Tensor part = empty(grad.shape(), grad);
+      part.kernels().where(step.saved()[0], first ? grad : nothing, first ? nothing : grad, part);
+      return part;
+    };
+    if (step.needs(0)) step.give(0, sum_to(share(true), sa));
+    if (step.needs(1)) step.give(1, sum_to(share(false), sb));
+  });
+}
 
 }  // namespace wengert

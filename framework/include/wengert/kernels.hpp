@@ -85,23 +85,25 @@ struct AdamStep {
   bool lazy_rows = false;
 };
 
-/// softmax(scale * q k^T + mask) v for q (batch, heads, tq, d), k and v (batch, heads, tk, d), out like q.
+/// softmax(scale * q k^T + mask) v for q (batch, heads, tq, d), k and v (batch, heads, tk, d), out like q. The weights
+/// of a query that sees no key are 0.
 struct Attention {
   double scale = 1.0;
   bool causal = false;  ///< query i sees keys 0 .. i + tk - tq
-  Tensor key_mask{};    ///< (batch, tk), added to the scores: 0 or -inf; undefined: none
+  Tensor key_mask{};    ///< (batch, tk), added to the scores; undefined: none
   Dropout dropout{};    ///< on the weights; every row of them starts a new random block
 };
 
 /// Every kernel, by name. (This list makes a backend's account of itself; see `kernel_origins`.)
-#define WENGERT_KERNELS(X)                                                                                             \
-  X(fill)                                                                                                              \
-  X(iota)                                                                                                              \
-  X(copy_strided)                                                                                                      \
-  X(unary)                                                                                                             \
-  X(binary) X(reduce) X(argmax) X(gather_rows) X(merge_rows) X(add_rows) X(id_range) X(keep_mask) X(apply_mask)        \
-      X(where) X(matmul) X(softmax) X(normalize_rows) X(cross_entropy) X(cross_entropy_backward) X(sum_squares)        \
-          X(sgd_step) X(adam_step) X(dropout) X(dropout_backward) X(embed_dropout) X(embed_dropout_backward) X(linear) \
+#define WENGERT_KERNELS(X)                                                                                         \
+  X(fill)                                                                                                          \
+  X(iota)                                                                                                          \
+  X(copy_strided)                                                                                                  \
+  X(unary)                                                                                                         \
+  X(binary)                                                                                                        \
+  X(reduce) X(argmax) X(gather_rows) X(merge_rows) X(add_rows) X(id_range) X(keep_mask) X(apply_mask) X(where)     \
+      X(matmul) X(softmax) X(normalize_rows) X(cross_entropy) X(cross_entropy_backward) X(sum_squares) X(sgd_step) \
+          X(adam_step) X(dropout) X(dropout_backward) X(embed_dropout) X(embed_dropout_backward) X(linear)         \
               X(softmax_backward) X(normalize_rows_backward) X(attention) X(attention_backward)
 
 /// The kernels of one backend for values of one type.

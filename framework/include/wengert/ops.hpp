@@ -81,6 +81,18 @@ Tensor tanh(const Tensor& x);
 /// max(x, 0); the derivative at 0 is 0.
 Tensor relu(const Tensor& x);
 
+/// PyTorch's names for the two forms of gelu, which differ by up to 4.7e-4.
+enum class Approximate : std::uint8_t {
+  none,  ///< x Phi(x), Phi the distribution function of N(0, 1): with erf, as PyTorch's default
+  tanh,  ///< x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2: "gelu_new", as GPT-2 was trained
+};
+/// Of -inf it is 0, and so is the derivative. Source: Hendrycks and Gimpel, "Gaussian error linear units", 2016.
+Tensor gelu(const Tensor& x, Approximate approximate = Approximate::none);
+
+/// a where the condition is not 0, b elsewhere, by selection; all three broadcast. The condition is an integer tensor
+/// or of the type of a and b, and a constant: no gradient reaches it. A NaN holds.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+
 // --- Reductions (ops/reduction.cpp). Without an axis: over all elements, to a scalar. ---
 
 /// The sum of nothing is 0.
@@ -122,6 +134,39 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape);
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// x (..., in) weight (out, in)^T + bias (out) -> (..., out). An undefined bias adds nothing.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+// --- Normalisation (ops/normalization.cpp) ---
+
+/// (x - mean) / sqrt(variance + eps) * weight + bias over the last axes, which must be `normalized_shape`; the variance
+/// is that over n. weight and bias have shape `normalized_shape`; an undefined one is 1 or 0. Exact for constant rows,
+/// and as accurate far from 0 as near it. Source: Ba, Kiros and Hinton, "Layer normalization", 2016.
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
+/// Over the last axis, of extent `normalized_size`.
+inline Tensor layer_norm(const Tensor& x, std::int64_t normalized_size, const Tensor& weight = {},
+                         const Tensor& bias = {}, double eps = 1e-5) {
+  return layer_norm(x, Shape{normalized_size}, weight, bias, eps);
+}
+
+// --- Attention (ops/attention.cpp) ---
+
+struct AttentionOptions {
+  bool causal = false;  ///< query i sees keys 0 .. i + tk - tq: the last query sees all keys
+  /// (batch, tk), a constant: an integer tensor, not 0 where a key takes part; or of the type of q, added to the
+  /// scores.
+  Tensor key_mask{};
+  double dropout = 0.0;           ///< on the weights, after softmax
+  std::optional<double> scale{};  ///< of q k^T; 1 / sqrt(d) unless given
+  bool training = true;           ///< drop weights at all
+};
+/// softmax(scale q k^T + mask) v: q (batch, heads, tq, d), k and v (batch, heads, tk, d) -> (batch, heads, tq, d). A
+/// query that sees no key gets 0, and passes no gradient on. Each row of the weights draws whole random blocks of its
+/// own. Source: Vaswani et al., "Attention is all you need", NIPS 2017, section 3.2.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionOptions& options = {});
+/// The same for queries, keys and values that one linear layer has made: qkv (batch, T, 3 E), in this order, each of E
+/// = num_heads d columns with the heads side by side -> (batch, T, E).
+Tensor self_attention(const Tensor& qkv, std::int64_t num_heads, const AttentionOptions& options = {});
 
 // --- Losses and softmax (ops/loss.cpp) ---
 

@@ -61,6 +61,14 @@ Tensor rand(const Shape& shape, DType dtype = DType::float32, Generator& generat
 /// Uniform integers in [low, high), int64. Throws ValueError unless low < high.
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, Generator& generator = default_generator());
 
+/// Indices drawn with the given weights, which need not add up to 1: probabilities (n) or (rows, n) -> int64
+/// (num_samples) or (rows, num_samples). Without replacement no index comes twice, and the order is that of one draw
+/// after another. Drawn on the host, in double: the same indices on every backend. Throws ValueError for num_samples <
+/// 1, for a weight that is negative, infinite or NaN, for a row whose weights are all 0, and, without replacement, for
+/// more samples than there are weights above 0; ShapeError for another rank.
+Tensor multinomial(const Tensor& probabilities, std::int64_t num_samples, bool replacement = false,
+                   Generator& generator = default_generator());
+
 /// In place, leaves that require grad included (they are initialisers).
 Tensor& normal_(Tensor& tensor, double mean = 0.0, double std = 1.0, Generator& generator = default_generator());
 Tensor& uniform_(Tensor& tensor, double low = 0.0, double high = 1.0, Generator& generator = default_generator());
