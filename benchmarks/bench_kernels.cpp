@@ -98,6 +98,9 @@ void add_elementwise(std::vector<KernelBenchmark>& list) {
   list.push_back({"sum_squares", Traffic::read, bytes, [](Kernels& k) -> Body {
                     return [&k, x = some({n}), out = empty({}, DType::float64)]() mutable { k.sum_squares(x, out); };
                   }});
+  list.push_back({"where", Traffic::copy, 4 * bytes, [](Kernels& k) -> Body {
+                    return [&k, x = some({n}), y = some({n}), out = some({n})]() mutable { k.where(x, x, y, out); };
+                  }});
 }
 
 void add_embedding(std::vector<KernelBenchmark>& list) {
@@ -220,6 +223,18 @@ void add_losses(std::vector<KernelBenchmark>& list) {
   list.push_back({"softmax_backward", Traffic::copy, 3 * bytes, [=](Kernels& k) -> Body {
                     return [&k, y = some(shape), grad = some(shape), out = some(shape)]() mutable {
                       k.softmax_backward(grad, y, false, out);
+                    };
+                  }});
+  list.push_back({"normalize_rows", Traffic::copy, 2 * bytes, [=](Kernels& k) -> Body {
+                    return [&k, x = some(shape), weight = some({columns}), bias = some({columns}), out = some(shape),
+                            stats = some({rows, 2})]() mutable { k.normalize_rows(x, weight, bias, 1e-5, out, stats); };
+                  }});
+  list.push_back({"normalize_rows_backward", Traffic::copy, 3 * bytes, [=](Kernels& k) -> Body {
+                    Tensor x = some(shape), weight = some({columns}), out = some(shape), stats = some({rows, 2});
+                    k.normalize_rows(x, weight, weight, 1e-5, out, stats);
+                    return [&k, x, weight, stats, grad = out, to_x = some(shape), to_weight = some({columns}),
+                            to_bias = some({columns})]() mutable {
+                      k.normalize_rows_backward(grad, x, weight, stats, &to_x, &to_weight, &to_bias);
                     };
                   }});
   list.push_back({"cross_entropy", Traffic::read, bytes, [=](Kernels& k) -> Body {
