@@ -7,6 +7,7 @@
 #include "wengert/error.hpp"
 #include "wengert/gradcheck.hpp"
 #include "wengert/gradient.hpp"
+#include "wengert/io.hpp"
 #include "wengert/layers.hpp"
 #include "wengert/named.hpp"
 #include "wengert/ops.hpp"
