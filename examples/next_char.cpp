@@ -4,8 +4,6 @@
 /// over the 16 places, an output layer. The mean forgets the order; only the position table can tell near from far.
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 #include <random>
 
 #include "common.hpp"
@@ -92,9 +90,8 @@ example::Run train(const example::Options& options, PositionTable positions) {
                              {.lr = 1e-2, .beta2 = 0.99, .weight_decay = 0.0});
   if (const wg::NamedTensors table = wg::select(parameters, is_position); !table.empty())
     optimizer.add_group({.parameters = table, .lr = 3e-2, .weight_decay = 0.1});
-  optimizer.set_schedule([steps = static_cast<double>(options.steps)](std::int64_t step) {
-    const double cosine = std::cos(std::numbers::pi * static_cast<double>(step) / steps);
-    return wg::optim::linear_warmup(step, 50) * (0.5 + 0.5 * cosine);
+  optimizer.set_schedule([steps = options.steps](std::int64_t step) {
+    return wg::optim::linear_warmup(step, 50) * wg::optim::cosine_decay(step, steps);
   });
 
   example::Run run;

@@ -1,4 +1,4 @@
-// Embedding, Dropout, Linear.
+// Embedding, Dropout, Linear, LayerNorm.
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 #include "wengert/kernels.hpp"
 #include "wengert/layers/dropout.hpp"
 #include "wengert/layers/embedding.hpp"
+#include "wengert/layers/layer_norm.hpp"
 #include "wengert/layers/linear.hpp"
 #include "wengert/ops.hpp"
 #include "wengert/random.hpp"
@@ -77,5 +78,18 @@ Linear::Linear(const Options& options) {
 }
 
 Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
+
+LayerNorm::LayerNorm(const Options& options) : normalized_shape_(options.normalized_shape), eps_(options.eps) {
+  if (normalized_shape_.rank() == 0 || normalized_shape_.numel() == 0)
+    throw ValueError(fmt::format("LayerNorm: normalized_shape is {}; it must have an axis, and none of extent 0",
+                                 normalized_shape_.str()));
+  if (!(eps_ >= 0.0)) throw ValueError(fmt::format("LayerNorm: eps is {}; it must not be negative", eps_));
+  if (options.elementwise_affine) weight = ones(normalized_shape_, options.dtype);
+  if (options.elementwise_affine && options.bias) bias = zeros(normalized_shape_, options.dtype);
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, normalized_shape_, weight, bias, eps_); }
 
 }  // namespace wengert::layers

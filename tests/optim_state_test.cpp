@@ -191,6 +191,25 @@ TEST_CASE("OPT-07: the schedule gives the rates of the table, also after a resum
   CHECK(groups.step_count() == 2);
 }
 
+TEST_CASE("OPT-07: decay along a line and a cosine, after a warm-up") {
+  const Values table{0.5, 1, 0.8536, 0.5, 0.1464, 0, 0};
+  for (std::int64_t n = 1; n <= 7; ++n) {
+    CAPTURE(n);
+    CHECK(std::abs(optim::linear_warmup(n, 2) * optim::cosine_decay(n - 2, 4) -
+                   table[static_cast<std::size_t>(n - 1)]) < 5e-5);
+    CHECK(optim::linear_decay(n, 4) == Approx(n < 4 ? 1 - 0.25 * static_cast<double>(n) : 0));
+    CHECK(optim::linear_decay(n, 4, 0.2) == Approx(n < 4 ? 1 - 0.2 * static_cast<double>(n) : 0.2));
+    CHECK(optim::cosine_decay(n, 4, 0.2) == Approx(0.2 + 0.8 * optim::cosine_decay(n, 4)));
+    for (const std::int64_t total : {0, -3}) {
+      CHECK(optim::linear_decay(n, total) == 1.0);
+      CHECK(optim::cosine_decay(n, total) == 1.0);
+    }
+  }
+  CHECK(optim::linear_decay(-5, 4) == 1.0);
+  CHECK(optim::cosine_decay(0, 4) == 1.0);
+  CHECK(optim::cosine_decay(4, 4) == 0.0);  // not a negative rounding error: a step would refuse that
+}
+
 TEST_CASE("OPT-07: no warm-up and no decay divide by nothing") {
   for (std::int64_t n = 1; n <= 3; ++n) {
     CHECK(optim::linear_warmup(n, 0) == 1.0);

@@ -29,6 +29,25 @@ struct Model : layers::Module {
   Tensor operator()(const Tensor& ids) const { return head(relu(hidden(embed(ids)))); }
 };
 
+struct Transformer : layers::Module {
+  layers::TransformerEmbedding embed{{.vocab_size = 500, .max_seq_len = 40, .embed_dim = 24}};
+  layers::TransformerBlock first{{.embed_dim = 24,
+                                  .num_heads = 3,
+                                  .feedforward_dim = 32,
+                                  .activation = layers::Activation::gelu,
+                                  .norm_first = true}};
+  layers::TransformerBlock second{{.embed_dim = 24, .num_heads = 2, .feedforward_dim = 32}};
+  layers::Linear head{{.in_features = 24, .out_features = 500, .bias = false}};
+  Transformer() {
+    head.weight = embed.token_embed.weight;
+    register_module("embed", embed);
+    register_module("first", first);
+    register_module("second", second);
+    register_module("head", head);
+  }
+  Tensor operator()(const Tensor& ids) const { return head(second(first(embed(ids), {.causal = true}))); }
+};
+
 /// Batches that are on the backend before the training starts. They differ in their number of distinct ids.
 struct Batch {
   Tensor ids, labels;
@@ -40,7 +59,8 @@ std::vector<Batch> make_batches() {
   return batches;
 }
 
-void step(const Model& model, optim::Optimizer& optimizer, const Batch& batch, bool clip) {
+template <class Network>
+void step(const Network& model, optim::Optimizer& optimizer, const Batch& batch, bool clip) {
   {
     Tape tape;
     tape.backward(cross_entropy(model(batch.ids), batch.labels));
@@ -53,7 +73,8 @@ void step(const Model& model, optim::Optimizer& optimizer, const Batch& batch, b
   optimizer.zero_grad();
 }
 
-void check_steady(const Model& model, optim::Optimizer& optimizer, bool clip) {
+template <class Network>
+void check_steady(const Network& model, optim::Optimizer& optimizer, bool clip) {
   const std::vector<Batch> batches = make_batches();
   for (int i = 0; i < 9; ++i) step(model, optimizer, batches[static_cast<std::size_t>(i % 3)], clip);
 
@@ -106,5 +127,8 @@ TEST_CASE("a steady training step allocates nothing") {
     Model model;
     optim::SGD optimizer(model.named_parameters(), {.lr = 1e-2, .momentum = 0.9, .nesterov = true});
     check_steady(model, optimizer, clip);
+    Transformer transformer;
+    optim::AdamW of_transformer(transformer.named_parameters(), {.lr = 1e-3});
+    check_steady(transformer, of_transformer, clip);
   }
 }

@@ -209,6 +209,16 @@ double linear_warmup(std::int64_t step, std::int64_t warmup);
 /// factor^floor((step - 1) / every): the first `every` steps use 1, the next `every` steps use `factor`, ...; 1 for
 /// every <= 0 and for steps before the first.
 double step_decay(std::int64_t step, std::int64_t every, double factor);
+/// Falls in a straight line from 1 at step 0 to `last` at step `total`, and stays there; 1 for total <= 0.
+double linear_decay(std::int64_t step, std::int64_t total, double last = 0.0);
+/// Falls along half a cosine wave from 1 at step 0 to `last` at step `total`, and stays there; 1 for total <= 0. Write
+/// linear_warmup(n, w) * cosine_decay(n - w, total - w) to begin the fall after the warm-up: with w = 2 and total = 6,
+///
+///     n        1    2    3      4    5      6    7
+///     factor  0.5   1  0.8536  0.5  0.1464  0    0
+///
+/// Source: Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts", ICLR 2017.
+double cosine_decay(std::int64_t step, std::int64_t total, double last = 0.0);
 
 // --- Clipping, between backward and step. Dense and row-sparse gradients alike; parameters without one are passed by.
 //     Give the optimiser or a list of parameters; a tensor that is listed twice counts once. ---
