@@ -41,9 +41,9 @@ struct SaveOptions {
 /// Tensors that share their memory (tied weights) are written once, under the first of their names in alphabetical
 /// order; the metadata say so, `{"head.weight": "embed.weight"}`, as Hugging Face's `save_model` does, and
 /// `load_safetensors` ties them again. The file is written beside `path`, flushed and renamed: whatever happens, `path`
-/// holds all of the old content or all of the new (a killed process may leave `path.*.tmp` behind). Throws IoError,
-/// with nothing touched, for what could not be read back: a name twice, "__metadata__" or not UTF-8, an undefined
-/// tensor, metadata with the same key twice or that look like a tied name.
+/// holds all of the old content or all of the new (what a killed process leaves beside it, the next save
+/// removes). Throws IoError, with nothing touched, for what could not be read back: a name twice, "__metadata__" or not
+/// UTF-8, an undefined tensor, metadata with the same key twice or that look like a tied name.
 void save_safetensors(const NamedTensors& tensors, const std::string& path, const SaveOptions& options = {});
 
 /// All tensors of a file, sorted by name: F32, F64, I32 and I64 as they are, F16 and BF16 as float32; tied ones under
