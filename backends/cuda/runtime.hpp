@@ -1,10 +1,11 @@
 #pragma once
-/// What the host side of the CUDA kernels needs of the machine: memory, a stream, a sort and a matrix product. Two
-/// files implement it: runtime_cuda.cu on the CUDA runtime, cub and cuBLAS, and runtime_emulated.cpp on the CPU, for
-/// tests. No CUDA header is needed to include this.
+/// What the host side of the CUDA kernels needs of the machine: memory, a stream, a sort and a matrix product. It
+/// exists twice: runtime_cuda.cpp, sort.cu and gemm.cpp on the CUDA runtime, cub and cuBLAS, and on the CPU, for tests.
+/// No CUDA header is needed to include this.
 ///
-/// Work is queued on the stream of the calling thread and done in order. Memory that one thread gave back may be handed
-/// to another: that the second thread's work comes after the first's is the affair of the memory.
+/// All work of the process is queued on one stream and done in the order in which it was queued. So a tensor may go
+/// from thread to thread, and memory that one thread gave back may be handed to another, without further ado:
+/// docs/cuda.md.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,10 +30,10 @@ std::string_view backend_name();
 void open();
 
 /// The device's memory. `upload` returns when its source may change, `download` when the bytes are there: it waits for
-/// the calling thread's stream.
+/// the stream.
 Memory& memory();
 
-/// The calling thread's stream, a cudaStream_t.
+/// The stream, a cudaStream_t.
 void* stream();
 
 /// Number of multiprocessors: how much there has to be in flight.
