@@ -80,19 +80,13 @@ Memory::Block Memory::allocate(std::size_t bytes) {
   }
   stats.in_use += static_cast<std::int64_t>(wanted.capacity);
   stats.peak_in_use = std::max(stats.peak_in_use, stats.in_use);
-  if (host_visible()) {
-    detail::unpoison(data, bytes);
-    detail::poison(static_cast<char*>(data) + bytes, wanted.capacity - bytes);
-#ifndef NDEBUG
-    std::memset(data, 0xFF, bytes);  // NaN in both floating types: reading what was never written shows
-#endif
-  }
+  lend(data, bytes, wanted.capacity);
   return {data, wanted.capacity};
 }
 
 void Memory::release(Block block) noexcept {
   if (!block.data) return;
-  if (host_visible()) detail::poison(block.data, block.capacity);
+  take_back(block.data, block.capacity);
   const std::lock_guard lock(cache_->mutex);
   cache_->stats.in_use -= static_cast<std::int64_t>(block.capacity);
   auto& bin = cache_->bins[size_class(block.capacity).index];
@@ -111,13 +105,15 @@ void Memory::release_cached() {
     const std::size_t power = std::size_t{1} << (index / 8);
     const std::size_t capacity = size_class(power + (index % 8 + 1) * power / 8).capacity;
     for (void* data : cache_->bins[index]) {
-      if (host_visible()) detail::unpoison(data, capacity);
       system_release(data, capacity);
       cache_->stats.reserved -= static_cast<std::int64_t>(capacity);
     }
     cache_->bins[index].clear();
   }
 }
+
+void Memory::lend(void* /*data*/, std::size_t /*bytes*/, std::size_t /*capacity*/) noexcept {}
+void Memory::take_back(void* /*data*/, std::size_t /*capacity*/) noexcept {}
 
 void Memory::lock() { cache_->mutex.lock(); }
 void Memory::unlock() { cache_->mutex.unlock(); }
@@ -153,7 +149,18 @@ class HostMemory final : public Memory {
     if (large) madvise(data, bytes, MADV_HUGEPAGE);  // a hint: fewer page faults, fewer TLB misses for random rows
     return data;
   }
-  void system_release(void* data, std::size_t /*bytes*/) noexcept override { std::free(data); }
+  void system_release(void* data, std::size_t bytes) noexcept override {
+    detail::unpoison(data, bytes);
+    std::free(data);
+  }
+  void lend(void* data, std::size_t bytes, std::size_t capacity) noexcept override {
+    detail::unpoison(data, bytes);
+    detail::poison(static_cast<char*>(data) + bytes, capacity - bytes);
+#ifndef NDEBUG
+    std::memset(data, 0xFF, bytes);  // NaN in both floating types: reading what was never written shows
+#endif
+  }
+  void take_back(void* data, std::size_t capacity) noexcept override { detail::poison(data, capacity); }
 };
 
 }  // namespace
