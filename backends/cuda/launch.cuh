@@ -6,16 +6,16 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include "runtime.hpp"
-#include "wengert/error.hpp"
 
 #ifdef WENGERT_CUDA_EMULATED
 #include "emulator/emulator.hpp"
 #else
 #include <cuda_runtime.h>
+
+#include "check.hpp"
 // An array in the memory that the threads of a block share.
 #define WENGERT_SHARED(type, name, count) __shared__ type name[count]
 #endif
@@ -32,7 +32,7 @@ struct Launch {
   int threads = 256;
 };
 
-/// Queues kernel(args...) on the calling thread's stream. Throws BackendError that names the kernel when it is refused.
+/// Queues kernel(args...) on the stream. Throws BackendError that names the kernel when it is refused.
 template <class... Params>
 void launch(const Launch& at, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
   if (at.blocks <= 0) return;
@@ -43,10 +43,7 @@ void launch(const Launch& at, void (*kernel)(Params...), std::type_identity_t<Pa
   config.gridDim = dim3(static_cast<unsigned>(at.blocks));
   config.blockDim = dim3(static_cast<unsigned>(at.threads));
   config.stream = static_cast<cudaStream_t>(stream());
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args...);
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // taken notice of: the next call must not find it
-  throw BackendError(std::string("cuda: kernel ") + at.name + ": " + cudaGetErrorString(error));
+  check(cudaLaunchKernelEx(&config, kernel, args...), "kernel ", at.name);
 #endif
 }
 
