@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The work of configurations.hpp done by PyTorch, as an opponent of `compare`, which starts this script and tells it what to
-do, a line at a time:
+"""The work of configurations.hpp done by PyTorch, as an opponent of `compare` and bench_device, which start this script and
+tell it what to do, a line at a time:
 
-  torch_peer.py CONFIG IDS THREADS      says who it is
-  prepare WORK VARIANT                  "ok", or why not
-  run N                                 milliseconds of each of N steps
+  torch_peer.py CONFIG IDS THREADS [DEVICE]   says who it is
+  prepare WORK VARIANT                        "ok", or why not
+  run N                                       milliseconds of each of N steps; on a device, of all N together
 
 VARIANT: eager (dense gradients, the optimisers' plain loops), foreach, fused (optimisers of those names), compile
 (torch.compile of the layer, with the fused optimiser), sparse (sparse gradients).
@@ -62,13 +62,15 @@ class Layer(torch.nn.Module):
 
 
 class Peer:
-    def __init__(self, name, kind):
+    def __init__(self, name, kind, device):
         rows, limit, width, self.batch, self.length = CONFIGURATIONS[name]
         self.stream = IdStream(rows, kind, 1)
-        self.layer = Layer(rows, limit, width)
-        self.linear = torch.nn.Linear(width, width)
-        self.places = torch.arange(self.length)
-        self.upstream = torch.randn(self.batch, self.length, width)
+        self.device = device
+        self.layer = Layer(rows, limit, width).to(device)
+        self.linear = torch.nn.Linear(width, width).to(device)
+        self.places = torch.arange(self.length, device=device)
+        self.upstream = torch.randn(self.batch, self.length, width, device=device)
+        self.batches = [self.ids() for _ in range(32)] if device != "cpu" else []
         self.forward, self.optimizer, self.work = self.layer, None, ""
 
     def prepare(self, work, variant):
@@ -98,11 +100,26 @@ class Peer:
         self.step()  # compiles; finds out what is not supported
         return "ok"
 
-    def step(self):
+    def ids(self):
         ids = torch.from_numpy(self.stream.batch(self.batch * self.length)).view(self.batch, self.length)
+        return ids.to(self.device)
+
+    def step(self):
+        ids = self.ids()
         start = time.perf_counter()
         self.run(ids)
         return time.perf_counter() - start
+
+    def steps(self, count):
+        """Seconds of each of `count` steps; a device's are queued, so that all of them have the same share."""
+        if self.device == "cpu":
+            return [self.step() for _ in range(count)]
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for i in range(count):
+            self.run(self.batches[i % len(self.batches)])
+        torch.cuda.synchronize()
+        return [(time.perf_counter() - start) / count]
 
     def run(self, ids):
         if self.work == "eval_forward":
@@ -126,7 +143,7 @@ def answer(text):
 def main():
     name, kind, threads = sys.argv[1:4]
     torch.set_num_threads(int(threads))
-    peer = Peer(name, kind)
+    peer = Peer(name, kind, sys.argv[4] if len(sys.argv) > 4 else "cpu")
     answer("PyTorch " + torch.__version__)
     for line in sys.stdin:
         words = line.split()
@@ -136,7 +153,7 @@ def main():
             except Exception as error:  # not supported by this version, or no compiler
                 answer(f"{type(error).__name__}: {error}".splitlines()[0])
         else:
-            answer(" ".join(f"{1e3 * peer.step():.6g}" for _ in range(int(words[1]))))
+            answer(" ".join(f"{1e3 * seconds:.6g}" for seconds in peer.steps(int(words[1]))))
 
 
 if __name__ == "__main__":
