@@ -20,6 +20,13 @@
 #define WENGERT_SHARED(type, name, count) __shared__ type name[count]
 #endif
 
+// The loop that follows is written out. Ordinary compilers do not know this pragma.
+#ifdef __CUDA_ARCH__
+#define WENGERT_UNROLL _Pragma("unroll")
+#else
+#define WENGERT_UNROLL
+#endif
+
 namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
 
 constexpr int warp_size = 32;

@@ -13,6 +13,7 @@
 /// results which depend on the order differ; `Options` fixes it. Races in device memory between threads are
 /// ThreadSanitizer's to find, in a build with it and with `separate_threads`.
 
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -154,21 +155,6 @@ class Shared {
   const detail::SharedArray& array_;
 };
 
-// --- What CUDA's header declares, as far as kernels use it ---
-
-struct Coordinate {
-  unsigned x = 0;
-};
-inline constinit thread_local Coordinate threadIdx, blockIdx, blockDim, gridDim;
-
-/// 16 bytes that are read or written at once.
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
-struct alignas(16) double2 {
-  double x, y;
-};
-
 namespace detail {
 std::uint64_t shuffle(unsigned mask, std::uint64_t value, int source, const Place& where);
 int current_lane();
@@ -184,37 +170,72 @@ T shuffle_value(unsigned mask, T value, int source, const Place& where) {
 }
 }  // namespace detail
 
-// NOLINTBEGIN(bugprone-reserved-identifier): these are the device's own names
-void __syncthreads(const Place& where = Place::current());
-void __syncwarp(unsigned mask = 0xFFFFFFFFu, const Place& where = Place::current());
-unsigned __ballot_sync(unsigned mask, bool predicate, const Place& where = Place::current());
-
-template <class T>
-T __shfl_sync(unsigned mask, T value, int source, const Place& where = Place::current()) {
-  return detail::shuffle_value(mask, value, source & 31, where);
-}
-template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int bits, const Place& where = Place::current()) {
-  return detail::shuffle_value(mask, value, detail::current_lane() ^ bits, where);
-}
-// A lane past the end of the warp gives back the caller's own value.
-template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, const Place& where = Place::current()) {
-  const int source = detail::current_lane() + static_cast<int>(delta);
-  return detail::shuffle_value(mask, value, source < 32 ? source : detail::current_lane(), where);
-}
-// NOLINTEND(bugprone-reserved-identifier)
-
 }  // namespace wengert::emulator
+
+// --- What CUDA's header declares, as far as kernels use it: global names, as there ---
 
 // NOLINTBEGIN(bugprone-reserved-identifier)
 #define __global__
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
-#define __forceinline__ inline
-// NOLINTEND(bugprone-reserved-identifier)
 // A declaration has a key of its own in every instantiation of a template, as it has an array of its own on a device.
 #define WENGERT_SHARED(type, name, count) \
   static constexpr char name##_key = 0;   \
   const ::wengert::emulator::Shared<type> name(&name##_key, count)
+
+struct WengertCoordinate {
+  unsigned x = 0;
+};
+inline constinit thread_local WengertCoordinate threadIdx, blockIdx, blockDim, gridDim;
+
+/// 16 bytes that are read or written at once.
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) double2 {
+  double x, y;
+};
+
+// A load of what the kernel does not write, a store of what is not read again soon.
+template <class T>
+T __ldg(const T* address) {
+  return *address;
+}
+template <class T>
+void __stcs(T* address, T value) {
+  *address = value;
+}
+
+inline int __popc(unsigned bits) { return std::popcount(bits); }
+
+void __syncthreads(const wengert::emulator::Place& where = wengert::emulator::Place::current());
+void __syncwarp(unsigned mask = 0xFFFFFFFFu,
+                const wengert::emulator::Place& where = wengert::emulator::Place::current());
+unsigned __ballot_sync(unsigned mask, bool predicate,
+                       const wengert::emulator::Place& where = wengert::emulator::Place::current());
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source,
+              const wengert::emulator::Place& where = wengert::emulator::Place::current()) {
+  return wengert::emulator::detail::shuffle_value(mask, value, source & 31, where);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits,
+                  const wengert::emulator::Place& where = wengert::emulator::Place::current()) {
+  return wengert::emulator::detail::shuffle_value(mask, value, wengert::emulator::detail::current_lane() ^ bits, where);
+}
+// A lane outside the warp gives back the caller's own value.
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta,
+                   const wengert::emulator::Place& where = wengert::emulator::Place::current()) {
+  const int lane = wengert::emulator::detail::current_lane(), source = lane + static_cast<int>(delta);
+  return wengert::emulator::detail::shuffle_value(mask, value, source < 32 ? source : lane, where);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta,
+                 const wengert::emulator::Place& where = wengert::emulator::Place::current()) {
+  const int lane = wengert::emulator::detail::current_lane(), source = lane - static_cast<int>(delta);
+  return wengert::emulator::detail::shuffle_value(mask, value, source >= 0 ? source : lane, where);
+}
+// NOLINTEND(bugprone-reserved-identifier)

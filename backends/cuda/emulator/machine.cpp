@@ -281,12 +281,15 @@ int detail::current_lane() { return machine().current() % warp_size; }
 OptionsScope::OptionsScope(const Options& options) : previous_(std::exchange(machine().options, options)) {}
 OptionsScope::~OptionsScope() { machine().options = previous_; }
 
+}  // namespace wengert::emulator
+
 // NOLINTBEGIN(bugprone-reserved-identifier)
+using wengert::emulator::machine;
+using wengert::emulator::Meeting;
+using wengert::emulator::Place;
 void __syncthreads(const Place& where) { machine().meet(Meeting::barrier, 0, 0, 0, where); }
 void __syncwarp(unsigned mask, const Place& where) { machine().meet(Meeting::sync_warp, mask, 0, 0, where); }
 unsigned __ballot_sync(unsigned mask, bool predicate, const Place& where) {
   return static_cast<unsigned>(machine().meet(Meeting::ballot, mask, predicate ? 1 : 0, 0, where));
 }
 // NOLINTEND(bugprone-reserved-identifier)
-
-}  // namespace wengert::emulator

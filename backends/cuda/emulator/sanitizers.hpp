@@ -29,7 +29,7 @@ inline void asan_finish_switch([[maybe_unused]] void* fake_stack, [[maybe_unused
 }
 // The frames of an abandoned stack are no more.
 inline void asan_forget([[maybe_unused]] void* stack, [[maybe_unused]] std::size_t size) {
-  detail::unpoison(stack, size);
+  wengert::detail::unpoison(stack, size);
 }
 
 inline void* tsan_create_fiber() {

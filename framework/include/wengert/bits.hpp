@@ -4,7 +4,8 @@
 ///
 /// Common to all: matrices are row-major; ids are in range; every operation is one IEEE operation rounded to T, in the
 /// order written here (compile with -ffp-contract=off); scalars are computed in double and rounded to T once.
-/// This header includes nothing of Wengert, so that a file compiled for one processor only can include it.
+/// This header includes nothing of Wengert, so that a file compiled for one processor only can include it. What CUDA's
+/// kernels call is constexpr: nvcc compiles such functions for the device, too.
 
 #include <cfloat>
 #include <cmath>
@@ -27,7 +28,7 @@ struct Words {
 /// Philox4x32 with 10 rounds. The counter's words are counter (low, high), stream (low, high); the key's are seed (low,
 /// high). Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; constants and known answers:
 /// Random123.
-inline Words philox(std::uint64_t seed, std::uint64_t stream, std::uint64_t counter) {
+constexpr Words philox(std::uint64_t seed, std::uint64_t stream, std::uint64_t counter) {
   std::uint32_t c0 = static_cast<std::uint32_t>(counter), c1 = static_cast<std::uint32_t>(counter >> 32);
   std::uint32_t c2 = static_cast<std::uint32_t>(stream), c3 = static_cast<std::uint32_t>(stream >> 32);
   std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
@@ -257,7 +258,7 @@ struct SgdScalars {
 
 /// Steps one element. `buffer` is used only with momentum.
 template <class T>
-void sgd_element(const SgdScalars<T>& s, T g, T& p, T* buffer) {
+constexpr void sgd_element(const SgdScalars<T>& s, T g, T& p, T* buffer) {
   if (s.has_decay) g = g + s.weight_decay * p;
   T direction = g;
   if (s.has_momentum) {
@@ -290,7 +291,7 @@ struct AdamScalars {
 
 /// Steps one element. Source: Kingma and Ba 2015 (Adam), Loshchilov and Hutter 2019 (decoupled decay).
 template <class T>
-void adam_element(const AdamScalars<T>& s, T g, T& p, T& m, T& v) {
+constexpr void adam_element(const AdamScalars<T>& s, T g, T& p, T& m, T& v) {
   if (s.has_decay && s.decoupled) p = p * s.shrink;
   if (s.has_decay && !s.decoupled) g = g + s.weight_decay * p;
   m = s.beta1 * m + s.take1 * g;

@@ -1,0 +1,2 @@
+// The same kernels for the emulator.
+#include "kernels.inc"

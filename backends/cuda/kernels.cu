@@ -1,0 +1,2 @@
+// The kernels for the device.
+#include "kernels.inc"
