@@ -39,6 +39,16 @@ step_asan() {
   build asan asan
   run_tests asan
 }
+step_fuzz() { # half a minute for each reader of files
+  cmake --preset fuzz >/dev/null
+  cmake --build build/fuzz -j "$jobs" --target safetensors_fuzz npy_fuzz
+  local name
+  for name in safetensors npy; do
+    mkdir -p "build/fuzz/corpus/$name"
+    "build/fuzz/tests/fuzz/${name}_fuzz" -max_total_time=30 -timeout=60 -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 \
+      -dict="tests/fuzz/$name.dict" -artifact_prefix=build/fuzz/ "build/fuzz/corpus/$name" tests/data
+  done
+}
 step_tsan() {
   build tsan tsan
   TSAN_OPTIONS=ignore_noninstrumented_modules=1 run_tests tsan -R '^suite\.'
@@ -65,6 +75,8 @@ step_examples() { # three seeds against the full figures
   for seed in 1 2 3; do
     hold landing "accuracy > 0.97" "c1 > 0.88" "mantel > 0.85" "adj > 0.95" "frozen.accuracy < 0.5" "none.accuracy < 0.05"
     hold fourier "r2 > 0.998" "waves_r2 > 0.99" "c1 > 0.97" "frozen.r2 < 0.8" "none.r2 < 0.6"
+    hold sticky_mlm "loss - bayes_loss < 0.08" "none.loss - bayes_loss > 0.45" "c1 > 0.85"
+    hold char_gpt "none.loss - loss > 0.35" "frozen.loss - loss > 0.15" "c1 > 0.85" "loss < 1.94"
     hold next_char "none.loss - loss > 0.6" "frozen.loss - loss > 0.1" "norm_near / norm_far < 0.6" "c1 > 0.5"
   done
 }
@@ -82,7 +94,7 @@ step_bare() { # on a machine that has nothing; needs root and debootstrap
   scripts/bare-machine.sh scripts/test.sh
 }
 
-all=(format gcc clang tidy asan tsan shared folder xtensor examples emulation compile_time)
+all=(format gcc clang tidy asan tsan fuzz shared folder xtensor examples emulation compile_time)
 steps=("$@")
 [[ $# -gt 0 ]] || steps=("${all[@]}")
 for step in "${steps[@]}"; do

@@ -53,10 +53,13 @@ bool flushed(int file) { return fsync(file) == 0 || errno == EINVAL || errno == 
 
 Replacement::Replacement(std::string_view what, const std::string& path)
     : what_(what), path_(path), target_(behind_links(path).string()) {
-  struct stat old {};
-  const bool exists = stat(target_.c_str(), &old) == 0;
-  if (exists && !S_ISREG(old.st_mode)) {
-    file_ = open(target_.c_str(), O_WRONLY | O_CLOEXEC);
+  struct stat old {
+  }, behind{};
+  const bool exists = stat(path.c_str(), &old) == 0;
+  // What /proc calls a link need not lead to a name: a pipe, a file that is deleted.
+  const bool named = stat(target_.c_str(), &behind) == 0 && behind.st_dev == old.st_dev && behind.st_ino == old.st_ino;
+  if (exists && !(S_ISREG(old.st_mode) && named)) {
+    file_ = open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
     if (file_ < 0) fail(errno);
     return;
   }
