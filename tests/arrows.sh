@@ -23,6 +23,7 @@ forbid "the core knows nothing that is built on it" "$upper" framework/core
 forbid "layers know the framework's core only" "($backends|$upper)" layers
 forbid "backends know the framework's core only" "($layers|$upper)" backends
 forbid "nothing that is shipped knows tests and examples" '(\.\./)*(doctest|tests|examples)/' framework layers backends
-forbid "xtensor has one door" '(xtensor/|xtl/)' layers backends framework/core framework/optim framework/report framework/data
+forbid "xtensor has one door" '(xtensor/|xtl/)' layers backends framework/core framework/optim framework/report framework/data framework/io
 forbid "no fmt in headers" 'fmt/' framework/include layers/include
+forbid "no JSON in headers" 'nlohmann/' framework/include layers/include framework/io/*.hpp
 exit $failed
