@@ -561,6 +561,13 @@ TEST_CASE("SER-05: tied weights are written once and come back tied") {
   CHECK(values_of(other.head.weight) == values_of(other.embed.weight));
 }
 
+TEST_CASE("SER-05: tied weights as PyTorch's users write them") {
+  const NamedTensors loaded = load_safetensors(data("torch_tied.safetensors"));
+  CHECK(names_of(loaded) == Names{"embed.weight", "head.weight"});
+  CHECK(values_of(loaded[0].tensor) == Values{0, 1, 2, 3, 4, 5});
+  CHECK(&loaded[0].tensor.storage() == &loaded[1].tensor.storage());
+}
+
 TEST_CASE("SER-06: a file that is cut anywhere says that it is shorter than it should be") {
   const TemporaryFolder folder;
   const std::string path = folder.file("cut.safetensors");

@@ -1,11 +1,13 @@
-"""Writes the files beside this script with Python's own packages: pip install numpy safetensors ml_dtypes; python make.py"""
+"""Writes the files beside this script with Python's own packages: pip install numpy safetensors ml_dtypes torch; python make.py"""
 
 import pathlib
 
 import ml_dtypes
 import numpy as np
+import torch
 from numpy.lib import format as npy
 from safetensors.numpy import save_file
+from safetensors.torch import save_model
 
 folder = pathlib.Path(__file__).parent
 
@@ -62,3 +64,17 @@ np.save(folder / "object.npy", np.array([1, "a", None], object), allow_pickle=Tr
 for version in [(1, 0), (2, 0), (3, 0)]:
     with open(folder / f"version{version[0]}.npy", "wb") as file:
         npy.write_array(file, c.astype("<f4"), version)
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(3, 2)
+        self.head = torch.nn.Linear(2, 3, bias=False)
+        self.head.weight = self.embed.weight
+
+
+tied = Tied()
+with torch.no_grad():
+    tied.embed.weight.copy_(torch.arange(6.0).reshape(3, 2))
+save_model(tied, folder / "torch_tied.safetensors")
