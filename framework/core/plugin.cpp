@@ -1,14 +1,18 @@
 #include "wengert/plugin.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 
 #include "wengert/error.hpp"
@@ -30,13 +34,23 @@ fs::path own_library() {
   return map && map->l_name ? fs::path(map->l_name) : fs::path();  // the program's own name is empty
 }
 
-// The text behind the mark in a plug-in's file; empty if there is none.
+// The text behind the mark in a plug-in's file; empty if there is none. Mapped, because a file with kernels for several
+// devices is large, and the text stands near its beginning.
 std::string build_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  const std::string mark = WENGERT_PLUGIN_MARK;
-  const std::size_t at = bytes.find(mark + "Wengert ");
-  return at == std::string::npos ? std::string() : std::string(bytes.c_str() + at + mark.size());
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw BackendError(std::strerror(errno));
+  struct stat status {};
+  fstat(descriptor, &status);
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* mapped = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0) : MAP_FAILED;
+  close(descriptor);
+  if (mapped == MAP_FAILED) return {};
+  const std::string_view bytes(static_cast<const char*>(mapped), size), mark = WENGERT_PLUGIN_MARK;
+  const std::size_t at = bytes.find(std::string(mark) + "Wengert ");  // made here: this file must not hold it itself
+  std::string build;
+  if (at != std::string_view::npos) build = bytes.substr(at + mark.size(), bytes.find('\0', at) - at - mark.size());
+  munmap(mapped, size);
+  return build;
 }
 
 const Plugin& open(const fs::path& file) {
