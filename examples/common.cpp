@@ -13,8 +13,6 @@ namespace example {
 
 namespace {
 
-using wengert::layers::PositionTable;
-
 /// One line: what is wrong, and what is allowed.
 std::string complaint(const CLI::App* app, const CLI::Error& error) {
   std::string text = fmt::format("{}: {}", app->get_name(), error.what());
@@ -85,7 +83,7 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
       "of\n"
       "-|i-j| with the cosines; besides accuracy, loss, r2, seconds and a few of the program's own. The JSON has the "
       "same under\n"
-      "\"before\", \"frozen\" and \"none\", and leaves out what does not apply.");
+      "\"before\", \"frozen\", \"none\" and so on, and leaves out what does not apply.");
   app.failure_message(complaint);
   try {
     app.parse(argc, argv);
@@ -122,7 +120,8 @@ void Run::record(std::int64_t step, const wengert::Tensor& loss) {
   curve.y.push_back(loss.item());
 }
 
-Comparison compare(const Options& options, Run (*train)(const Options& options, PositionTable positions)) {
+Comparison compare(const Options& options, Run (*train)(const Options& options, PositionTable positions),
+                   const std::vector<PositionTable>& controls) {
   const auto timed = [&](PositionTable positions) {
     wengert::Generator generator;
     const wengert::GeneratorScope scope(generator);
@@ -136,9 +135,11 @@ Comparison compare(const Options& options, Run (*train)(const Options& options, 
     return run;
   };
   const auto how = side_by_side() ? std::launch::async : std::launch::deferred;
-  auto frozen = std::async(how, timed, PositionTable::frozen), none = std::async(how, timed, PositionTable::none);
-  Run learned = timed(PositionTable::learned);
-  return {std::move(learned), frozen.get(), none.get()};
+  std::vector<std::future<Run>> others;
+  for (const PositionTable positions : controls) others.push_back(std::async(how, timed, positions));
+  Comparison comparison{timed(PositionTable::learned), {}};
+  for (std::future<Run>& other : others) comparison.controls.push_back(other.get());
+  return comparison;
 }
 
 report::Progress progress(const Options& options, PositionTable positions) {

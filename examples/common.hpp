@@ -47,26 +47,34 @@ Figures table_figures(const report::Matrix& table);
 struct Run {
   Figures before, after;                       ///< of the model, without those of its table
   std::optional<report::Matrix> start, table;  ///< position table before and after; none for a model without one
-  report::Curve curve;                         ///< training loss over steps
+  report::Curve curve;                         ///< training loss over steps, under the name of the kind of table
+  report::Curve profile;                       ///< what a program's own panel shows of it
+  std::string text;                            ///< that the model wrote
 
   /// Notes the loss of every tenth step.
   void record(std::int64_t step, const wengert::Tensor& loss);
 };
 
-struct Comparison {
-  Run learned, frozen, none;
-};
-/// Trains the same model three times: with a learned position table, with a frozen random one, and without positions.
-/// A table that looks learned proves nothing unless the other two do worse. Side by side if more than one thread is
-/// allowed: tapes belong to threads, and each run gets a generator of its own.
-Comparison compare(const Options& options,
-                   Run (*train)(const Options& options, wengert::layers::PositionTable positions));
+using wengert::layers::PositionTable;
 
-/// A bar for one of the three; only the learned one shows when they run side by side.
-report::Progress progress(const Options& options, wengert::layers::PositionTable positions);
+struct Comparison {
+  Run learned;
+  std::vector<Run> controls;
+};
+/// Trains the same model with a learned position table and with each of the controls: a frozen random table, none.
+/// A table that looks learned proves nothing unless those two do worse. Side by side if more than one thread is
+/// allowed: tapes belong to threads, and each run gets a generator of its own.
+Comparison compare(const Options& options, Run (*train)(const Options& options, PositionTable positions),
+                   const std::vector<PositionTable>& controls = {PositionTable::frozen, PositionTable::none});
+
+/// A bar for one of them; only the learned one shows when they run side by side.
+report::Progress progress(const Options& options, PositionTable positions);
 
 /// The figures side by side on stdout.
 void print(const Comparison& comparison);
+
+/// The mean cosine of the table's rows over their distance, after and before.
+report::Lines cosines_over_distance(const Run& learned);
 
 /// Writes what --out and --json ask for: pictures of the table and its cosines before and after, loss curves, `panel`
 /// (made only if a picture is), and the figures.

@@ -46,18 +46,27 @@ report::Heatmap cosine_panel(const report::Matrix& table, const char* title) {
           .scale = "cosine"};
 }
 
+/// The loss curves of all runs, the learned one first.
+std::vector<report::Curve> curves(const Comparison& comparison) {
+  std::vector<report::Curve> all{comparison.learned.curve};
+  for (const Run& control : comparison.controls) all.push_back(control.curve);
+  return all;
+}
+
 report::Lines loss_panel(const Comparison& comparison) {
-  return {.title = "Training loss",
-          .curves = {comparison.learned.curve, comparison.frozen.curve, comparison.none.curve},
-          .x_label = "step",
-          .y_label = "loss"};
+  return {.title = "Training loss", .curves = curves(comparison), .x_label = "step", .y_label = "loss"};
 }
 
 void save_curves(const std::string& path, const Comparison& comparison) {
-  report::Csv csv({"step", "learned", "frozen", "none"});
-  const report::Curve &learned = comparison.learned.curve, &frozen = comparison.frozen.curve,
-                      &none = comparison.none.curve;
-  for (std::size_t i = 0; i < learned.x.size(); ++i) csv.row({learned.x[i], learned.y[i], frozen.y[i], none.y[i]});
+  const std::vector<report::Curve> all = curves(comparison);
+  std::vector<std::string> header{"step"};
+  for (const report::Curve& curve : all) header.push_back(curve.name);
+  report::Csv csv(header);
+  for (std::size_t i = 0; i < all.front().x.size(); ++i) {
+    std::vector<double> row{all.front().x[i]};
+    for (const report::Curve& curve : all) row.push_back(curve.y[i]);
+    csv.row(row);
+  }
   csv.save(path);
 }
 
@@ -65,21 +74,29 @@ void save_curves(const std::string& path, const Comparison& comparison) {
 
 void print(const Comparison& comparison) {
   const Run& learned = comparison.learned;
-  const std::pair<const char*, const Figures*> columns[] = {{"learned", &learned.after},
-                                                            {"before", &learned.before},
-                                                            {"frozen", &comparison.frozen.after},
-                                                            {"none", &comparison.none.after}};
+  std::vector<std::pair<std::string, const Figures*>> columns{{"learned", &learned.after}, {"before", &learned.before}};
+  for (const Run& control : comparison.controls) columns.emplace_back(control.curve.name, &control.after);
   fmt::print("{:<12}", "");
-  for (const auto& [title, figures] : columns) fmt::print("{:>10}", title);
+  for (const auto& [title, figures] : columns) fmt::print("{:>12}", title);
   fmt::print("\n");
   for (const auto& figure : learned.after) {
     fmt::print("{:<12}", figure.first);
     for (const auto& [title, figures] : columns) {
       const double value = find(*figures, figure.first);
-      fmt::print("{:>10}", std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, figure.first == "seconds" ? 1 : 3));
+      fmt::print("{:>12}", std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, figure.first == "seconds" ? 1 : 3));
     }
     fmt::print("\n");
   }
+}
+
+report::Lines cosines_over_distance(const Run& learned) {
+  report::Curve after{.name = "after"}, before{.name = "before"};
+  for (std::int64_t distance = 0; distance <= learned.table.value().rows / 2; ++distance) {
+    for (report::Curve* curve : {&after, &before}) curve->x.push_back(static_cast<double>(distance));
+    after.y.push_back(report::cosine_at(*learned.table, distance));
+    before.y.push_back(report::cosine_at(learned.start.value(), distance));
+  }
+  return {.title = "Mean cosine", .curves = {after, before}, .x_label = "distance of positions", .y_label = "cosine"};
 }
 
 void save(const Options& options, const Comparison& comparison, const std::string& title,
@@ -88,8 +105,7 @@ void save(const Options& options, const Comparison& comparison, const std::strin
     nlohmann::ordered_json object;
     add(object, comparison.learned.after);
     add(object["before"], comparison.learned.before);
-    add(object["frozen"], comparison.frozen.after);
-    add(object["none"], comparison.none.after);
+    for (const Run& control : comparison.controls) add(object[control.curve.name], control.after);
     write_json(options, object);
   }
   if (options.out.empty()) return;

@@ -31,6 +31,11 @@ has ../fourier.json r2 loss c16 seconds before frozen none $tables
 seq 1000 >../text.txt
 "$programs/next_char" --steps 1 --text ../text.txt --json ../next_char.json >/dev/null 2>&1
 has ../next_char.json accuracy loss seconds before frozen none $tables
+"$programs/sticky_mlm" --steps 1 --json ../sticky_mlm.json >/dev/null 2>&1
+has ../sticky_mlm.json accuracy loss near c16 seconds bayes_loss bayes_accuracy before sinusoidal frozen none $tables
+"$programs/char_gpt" --steps 1 --text ../text.txt --json ../char_gpt.json >../char_gpt.txt 2>/dev/null
+has ../char_gpt.json accuracy loss c16 seconds before sinusoidal frozen none $tables
+[ "$(sed '1,/^the model writes:$/d' ../char_gpt.txt | tr -cd '0-9\n' | wc -c)" -ge 400 ] || fail "char_gpt writes nothing"
 grep -q '"c16"' ../next_char.json && fail "16 positions have none that are 16 apart"
 
 # Plain lines where stderr is no terminal, a table with its columns on stdout.
