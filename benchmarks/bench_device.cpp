@@ -75,10 +75,11 @@ double copy_speed(std::int64_t mib, double round_ms, int rounds) {
 
 class Bench {
  public:
-  Bench(const Options& options, double copy) : options_(options), copy_(copy) {}
+  Bench(const Options& options, double copy) : options_(options), copy_(copy) {
+    out_ = {{"backend", options.backend}, {"copy_gb_per_s", copy}, {"rows", nlohmann::ordered_json::array()}};
+  }
 
-  nlohmann::ordered_json rows() {
-    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  void run() {
     fmt::print(
         "| shape | work | ms | GB/s | of a copy | PyTorch ms | compiled ms | times faster |\n"
         "|---|---|---|---|---|---|---|---|\n");
@@ -95,13 +96,18 @@ class Bench {
                                      std::to_string(num_threads()), options_.device},
             std::vector<std::pair<std::string, std::string>>{});
       const std::string version = peer ? peer->receive() : "";
-      for (const std::string& what : options_.works)
-        rows.push_back(row(c, work(what), ours, batches, peer.get(), version));
+      for (const std::string& what : options_.works) {
+        out_["rows"].push_back(row(c, work(what), ours, batches, peer.get(), version));
+        save();  // a run that is broken off leaves its rows
+      }
     }
-    return rows;
   }
 
  private:
+  void save() const {
+    if (!options_.json.empty()) report::write_file("--json", options_.json, out_.dump(1) + "\n");
+  }
+
   nlohmann::ordered_json row(const Configuration& c, Work what, OurLayer& ours, const std::vector<Tensor>& batches,
                              Child* peer, const std::string& version) const {
     ours.prepare(what);
@@ -162,6 +168,7 @@ class Bench {
 
   const Options& options_;
   double copy_;
+  nlohmann::ordered_json out_;
 };
 
 void run(const Options& options) {
@@ -170,9 +177,7 @@ void run(const Options& options) {
   const double copy = copy_speed(options.copy_mib, options.round_ms, options.rounds);
   current_backend().memory().release_cached();
   fmt::print("copies of {} MiB within the memory: {:.0f} GB/s\n\n", options.copy_mib, copy);
-  nlohmann::ordered_json out = {{"backend", options.backend}, {"copy_gb_per_s", copy}};
-  out["rows"] = Bench(options, copy).rows();
-  if (!options.json.empty()) report::write_file("--json", options.json, out.dump(1) + "\n");
+  Bench(options, copy).run();
 }
 
 }  // namespace
