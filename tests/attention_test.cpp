@@ -1,4 +1,4 @@
-// The composed attention kernel against plain loops in double, and its gradients against finite differences.
+// The attention kernels: against plain loops in double, finite differences, and one another.
 
 #include <doctest/doctest.h>
 
@@ -55,6 +55,77 @@ double dot(const Tensor& a, const std::vector<double>& b) {
 }
 
 }  // namespace
+
+TEST_CASE("attention: float32 of this backend against float64 of the reference, over tiles, blocks and wide heads") {
+  // Queries on both sides of a tile, keys on both sides of a block of 256, heads from 1 to more than a block wide.
+  for (const Sizes& s :
+       {Sizes{1, 1, 49, 49, 64}, Sizes{1, 2, 97, 257, 16}, Sizes{2, 2, 20, 600, 1}, Sizes{1, 1, 300, 300, 33},
+        Sizes{1, 1, 530, 513, 5}, Sizes{1, 1, 100, 256, 100}, Sizes{1, 1, 5, 300, 256}, Sizes{1, 1, 30, 40, 257}})
+    for (int variant = 0; variant < 8; ++variant) {
+      const bool causal = variant % 2 == 1, masked = variant / 2 % 2 == 1, dropped = variant / 4 == 1;
+      CAPTURE(s.tq);
+      CAPTURE(s.tk);
+      CAPTURE(s.d);
+      CAPTURE(variant);
+      const auto run = [&](DType dtype, wg::Backend& backend) {
+        const wg::BackendScope use(backend);
+        wg::Generator generator(17);
+        const auto random = [&](std::int64_t length) {  // the same numbers in both types
+          return wg::randn({s.batch, s.heads, length, s.d}, DType::float32, generator).to(dtype);
+        };
+        const Tensor q = random(s.tq), k = random(s.tk), v = random(s.tk), upstream = random(s.tq);
+        wg::Attention options;
+        options.scale = 1 / std::sqrt(static_cast<double>(s.d));
+        options.causal = causal;
+        if (masked) {
+          std::vector<double> mask(static_cast<std::size_t>(s.batch * s.tk));
+          for (std::size_t i = 0; i < mask.size(); ++i)
+            mask[i] =
+                i % 5 == 2 || i < 3 ? -std::numeric_limits<double>::infinity() : 0.25 * static_cast<double>(i % 3);
+          options.key_mask = wg::tensor(mask, {s.batch, s.tk}).to(dtype);
+        }
+        if (dropped) options.dropout = {0.3, {9, 1, 5}};
+        const double nan = std::numeric_limits<double>::quiet_NaN();  // shows what is not written
+        std::vector<Tensor> results;
+        for (const Tensor& x : {q, q, k, v}) results.push_back(wg::full(x.shape(), nan, x));
+        wg::Saved saved;
+        q.kernels().attention(options, q, k, v, results[0], saved);
+        q.kernels().attention_backward(options, upstream, q, k, v, results[0], saved, results[1], results[2],
+                                       results[3]);
+        return results;
+      };
+      const auto here = run(DType::float32, wg::current_backend()),
+                 exact = run(DType::float64, wg::backend("reference"));
+      for (std::size_t i = 0; i < here.size(); ++i) {
+        CAPTURE(i);
+        const auto a = here[i].to_vector<double>(), b = exact[i].to_vector<double>();
+        double worst = 0;
+        for (std::size_t e = 0; e < a.size(); ++e) {
+          const double gap = std::abs(a[e] - b[e]) / (1 + std::abs(b[e]));
+          worst = std::isnan(gap) ? gap : std::max(worst, gap);
+        }
+        CHECK(worst < 1e-5);
+      }
+    }
+}
+
+TEST_CASE("attention: scores of any size, and NaN stays with its query") {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const std::int64_t keys = 300;
+  std::vector<double> q{1000, -1000, nan, 0}, k, v;
+  for (std::int64_t j = 0; j < keys; ++j) k.push_back(static_cast<double>(j)), v.push_back(static_cast<double>(j % 7));
+  const Tensor queries = wg::tensor(q, {1, 1, 4, 1}).to(DType::float32),
+               key = wg::tensor(k, {1, 1, keys, 1}).to(DType::float32),
+               value = wg::tensor(v, {1, 1, keys, 1}).to(DType::float32);
+  const auto out = wg::scaled_dot_product_attention(queries, key, value).to_vector<double>();
+  CHECK(out[0] == 299 % 7);  // scores up to 299,000: the last key alone
+  CHECK(out[1] == 0);        // the first
+  CHECK(std::isnan(out[2]));
+  double mean = 0;
+  for (const double x : v) mean += x / static_cast<double>(keys);
+  CHECK(out[3] == doctest::Approx(mean));
+  CHECK(std::isnan(wg::scaled_dot_product_attention(wg::full({1, 1, 1, 1}, inf), key, value).item()));
+}
 
 TEST_CASE("attention: forward and gradients, causal, masked, dropped") {
   const double inf = std::numeric_limits<double>::infinity();

@@ -122,6 +122,34 @@ TEST_CASE("EMB-10: no access outside the tensors, at any width") {
       kernels.matmul(shape, a->tensor, a->tensor, gram->tensor);
       CHECK(written(gram->tensor));
 
+      const auto normal = floats({n, d}), stats = floats({n, 2}), to_x = floats({n, d}), to_weight = floats({d}),
+                 to_bias = floats({d});
+      kernels.normalize_rows(a->tensor, row->tensor, row->tensor, 1e-5, normal->tensor, stats->tensor);
+      kernels.normalize_rows_backward(a->tensor, a->tensor, row->tensor, stats->tensor, &to_x->tensor,
+                                      &to_weight->tensor, &to_bias->tensor);
+      for (const auto* x : {&normal, &stats, &to_x, &to_weight, &to_bias}) CHECK(written((*x)->tensor));
+      kernels.softmax(a->tensor, true, normal->tensor);
+      kernels.softmax_backward(a->tensor, normal->tensor, true, to_x->tensor);
+      kernels.where(a->tensor, normal->tensor, a->tensor, sum->tensor);
+      CHECK(written(to_x->tensor));
+      CHECK(written(sum->tensor));
+
+      // Heads of width d, and sequences of length d.
+      for (const wg::Shape& shape_of : {Shape{1, 2, 3, d}, Shape{2, 1, d, 5}}) {
+        const std::int64_t count = shape_of.numel();
+        const auto q = floats(shape_of), k = floats(shape_of), v = floats(shape_of), y = floats(shape_of),
+                   to_q = floats(shape_of), to_k = floats(shape_of), to_v = floats(shape_of),
+                   keys = floats({shape_of[0], shape_of[2]});
+        for (const auto* x : {&q, &k, &v}) **x << values(count);
+        *keys << values(keys->tensor.numel());
+        wg::Attention options{.scale = 0.5, .causal = true, .key_mask = keys->tensor, .dropout = {0.3, {2, 0, 0}}};
+        wg::Saved saved;
+        kernels.attention(options, q->tensor, k->tensor, v->tensor, y->tensor, saved);
+        kernels.attention_backward(options, y->tensor, q->tensor, k->tensor, v->tensor, y->tensor, saved, to_q->tensor,
+                                   to_k->tensor, to_v->tensor);
+        for (const auto* x : {&y, &to_q, &to_k, &to_v}) CHECK(written((*x)->tensor));
+      }
+
       const auto param = floats({rows, d}), m = floats({rows, d}), v = floats({rows, d}), step = floats({rows, d});
       for (const auto* x : {&param, &m, &step}) **x << values(rows * d);
       kernels.fill(v->tensor, 0.5);

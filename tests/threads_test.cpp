@@ -180,6 +180,28 @@ TEST_CASE("other operations: the same bits for any number of threads") {
   });
 }
 
+TEST_CASE("layer norm and attention: the same bits for any number of threads") {
+  if (wg::current_backend().name() == "onednn") return;  // its matrix products promise it for one number of threads
+  same_for_any_number_of_threads([&] {
+    wg::Generator generator(8);
+    const auto leaf = [&](const wg::Shape& shape) {
+      return wg::randn(shape, DType::float32, generator).set_requires_grad();
+    };
+    const Tensor x = leaf({777, 403}), weight = leaf({403}), bias = leaf({403});
+    const Tensor q = leaf({2, 3, 301, 64}), k = leaf({2, 3, 333, 64}), v = leaf({2, 3, 333, 64});
+    const wg::GeneratorScope scope(generator);
+    wg::Tape tape;
+    const Tensor normal = wg::layer_norm(x, 403, weight, bias);
+    const Tensor attended = wg::scaled_dot_product_attention(q, k, v, {.causal = true, .dropout = 0.1});
+    const Tensor soft = wg::log_softmax(normal * 3.0);
+    tape.backward(wg::sum(wg::square(soft)) + wg::sum(wg::square(attended)));
+    std::vector<float> all;
+    for (const Tensor& result : {normal, attended, x.grad(), weight.grad(), bias.grad(), q.grad(), k.grad(), v.grad()})
+      for (const float value : result.to_vector<float>()) all.push_back(value);
+    return all;
+  });
+}
+
 TEST_CASE("several user threads compute at once, each with threads of its own") {
   const auto work = [](std::uint64_t seed) {
     wg::Generator generator(seed);

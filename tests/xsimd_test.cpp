@@ -23,6 +23,9 @@ TEST_CASE("backends say which kernels are their own") {
   CHECK(origin("reference", "gather_rows") == "reference");
   CHECK(origin("reference", "embed_dropout") == "default");
   CHECK(origin("xsimd", "embed_dropout") == "xsimd");
+  CHECK(origin("xsimd", "attention") == "xsimd");
+  CHECK(origin("reference", "attention") == "default");
+  CHECK(origin("xsimd", "normalize_rows_backward") == "xsimd");
   CHECK(origin("xsimd", "argmax") == "reference");
   if (!wg::backend_available("onednn")) return;
   CHECK(origin("onednn", "matmul") == "onednn");

@@ -69,6 +69,34 @@ struct Product {
   float alpha, beta;
 };
 
+// Rows (., n) to out and stats (., 2); see Kernels::normalize_rows. weight and bias (n), or null.
+struct Normalize {
+  const float *x, *weight, *bias;
+  float eps;
+  std::int64_t n;
+  float *out, *stats;
+};
+struct NormalizeBackward {
+  const float *grad, *x, *weight, *stats;
+  std::int64_t n;
+  float* out;  // null: not wanted
+};
+
+// Attention over all heads of all sequences, (batch * heads, tq or tk, d), d <= widest_head; see wengert::Attention.
+struct Attend {
+  const float *q, *k, *v;
+  const float* key_mask;  // (batch, tk), or null
+  std::int64_t heads, tq, tk, d;
+  float scale;
+  bool causal, drop;
+  Drawing drawing;
+  float* out;
+  float* log_sums;  // (batch * heads, tq): of exp(scores)
+  // For the backward alone. `forward` is what the forward gave.
+  const float *grad, *forward;
+  float *to_q, *to_k, *to_v;
+};
+
 struct Table {
   const char* name;
   std::int64_t width;  // floats in a register
@@ -121,6 +149,19 @@ struct Table {
   // multiply.
   void (*multiply_thin)(const Product& product);
   std::int64_t thin_rows;
+
+  // Rows [begin, end).
+  void (*normalize_rows)(const Normalize& args, std::int64_t begin, std::int64_t end);
+  // to_weight and to_bias (n), or null: what these rows add to the gradients.
+  void (*normalize_rows_backward)(const NormalizeBackward& args, std::int64_t begin, std::int64_t end, float* to_weight,
+                                  float* to_bias);
+  void (*softmax_backward_row)(const float* g, const float* y, bool log, float* out, std::int64_t n);
+  void (*where)(const float* condition, const float* a, const float* b, float* out, std::int64_t n);
+  // Tiles [begin, end) of all heads: each query_rows queries, or the rest of a sequence. `room`: attend_floats.
+  void (*attend)(const Attend& args, std::int64_t begin, std::int64_t end, float* room);
+  void (*attend_backward)(const Attend& args, std::int64_t begin, std::int64_t end, float* room);  // heads [begin, end)
+  std::int64_t (*attend_floats)(const Attend& args, bool backward);
+  std::int64_t query_rows, widest_head;
 };
 
 }  // namespace wengert::xsimd_backend

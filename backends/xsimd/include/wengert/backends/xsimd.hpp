@@ -41,6 +41,17 @@ struct Kernels : reference::Kernels<float> {
                      Tensor& norms) override;
   void cross_entropy_backward(const CrossEntropy& options, const Tensor& grad, const Tensor& logits,
                               const Tensor& labels, const Tensor& norms, Tensor& out) override;
+  void where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor& out) override;
+  void normalize_rows(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Tensor& out,
+                      Tensor& stats) override;
+  void normalize_rows_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& stats,
+                               Tensor* grad_x, Tensor* grad_weight, Tensor* grad_bias) override;
+  void softmax_backward(const Tensor& grad, const Tensor& y, bool log, Tensor& out) override;
+  void attention(const Attention& options, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
+                 Saved& saved) override;
+  void attention_backward(const Attention& options, const Tensor& grad, const Tensor& q, const Tensor& k,
+                          const Tensor& v, const Tensor& out, const Saved& saved, Tensor& grad_q, Tensor& grad_k,
+                          Tensor& grad_v) override;
 
   const Table& table;
 

@@ -1,0 +1,287 @@
+// Included by arch.cpp only. Attention without its weights in memory: tiles of queries meet blocks of keys, and a row's
+// maximum and sum are brought up to date block by block. The backward forms the weights again from the logarithm of
+// each row's sum. Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
+// "FlashAttention", NeurIPS 2022.
+//
+// Everything about a tile is done on one thread, in an order that depends on the shapes alone.
+
+namespace wengert::xsimd_backend {
+namespace {
+
+constexpr std::int64_t query_rows = 4 * tile_rows;  // of a tile
+constexpr std::int64_t block_keys = 256;            // a whole number of panels, and of groups of 128 random bits
+static_assert(block_keys % tile_columns == 0 && block_keys <= block_k);
+
+// c (rows, columns) = alpha * a b + beta * c, from what pack_a made of a and a block of packed panels of b, of which
+// each has `stored` rows and the first `depth` count.
+WENGERT_INLINE void multiply_packed(const float* a, const float* b, std::int64_t stored, std::int64_t depth, float* c,
+                                    std::int64_t c_row, std::int64_t rows, std::int64_t columns, float alpha,
+                                    float beta) {
+  for (std::int64_t column = 0; column < columns; column += tile_columns)
+    for (std::int64_t tile = 0; tile < rows; tile += tile_rows)
+      multiply_tile(a + tile * depth, b + column * stored, depth, c + tile * c_row + column, c_row,
+                    smaller(tile_rows, rows - tile), smaller(tile_columns, columns - column), alpha, beta, nullptr);
+}
+
+// Rows of a matrix, or of its transpose, as the left operand.
+void pack_left(const float* x, std::int64_t row_step, std::int64_t column_step, std::int64_t rows, std::int64_t columns,
+               float* packed) {
+  Product product{};
+  product.a = x, product.a_row = row_step, product.a_col = column_step;
+  pack_a(product, 0, rows, 0, columns, packed);
+}
+// The transpose of weights (rows, keys) as the left operand.
+void pack_turned(const float* weights, std::int64_t rows, std::int64_t keys, float* packed) {
+  pack_left(weights, 1, block_keys, keys, rows, packed);
+}
+// A matrix (rows, columns), or the transpose of one, as the right operand; rows <= block_k.
+void pack_right(const float* x, std::int64_t row_step, std::int64_t column_step, std::int64_t rows,
+                std::int64_t columns, float* packed) {
+  Product product{};
+  product.n = columns, product.k = rows;
+  product.b = x, product.b_row = row_step, product.b_col = column_step;
+  pack_b(product, packed, 0, panels(columns));
+}
+WENGERT_INLINE std::int64_t padded(std::int64_t columns) { return panels(columns) * tile_columns; }
+
+// The keys of one head and one sequence as right operands, block by block.
+struct Keys {
+  const Attend& args;
+  float *scores, *values;  // k^T for the scores, v
+  float *plain, *turned;   // k, v^T: for the backward alone
+
+  // Floats of one of the four kinds, for one block.
+  static std::int64_t wide(const Attend& args) { return block_keys * args.d; }
+  static std::int64_t narrow(const Attend& args) { return block_keys * padded(args.d); }
+
+  std::int64_t count(std::int64_t block) const { return smaller(block_keys, args.tk - block * block_keys); }
+
+  void pack(std::int64_t head) const {
+    const std::int64_t d = args.d;
+    for (std::int64_t block = 0; block * block_keys < args.tk; ++block) {
+      const std::int64_t at = (head * args.tk + block * block_keys) * d, keys = count(block);
+      pack_right(args.k + at, 1, d, d, keys, scores + block * wide(args));
+      pack_right(args.v + at, d, 1, keys, d, values + block * narrow(args));
+      if (!plain) continue;
+      pack_right(args.k + at, d, 1, keys, d, plain + block * narrow(args));
+      pack_right(args.v + at, 1, d, d, keys, turned + block * wide(args));
+    }
+  }
+};
+
+// How many of the `count` keys of a block query `row` sees.
+WENGERT_INLINE std::int64_t keys_seen(const Attend& args, std::int64_t row, std::int64_t block, std::int64_t count) {
+  if (!args.causal) return count;
+  const std::int64_t seen = row + 1 + args.tk - args.tq - block * block_keys;
+  return seen < 0 ? 0 : smaller(seen, count);
+}
+
+// Calls body(j, load, store, count) for each register of a row of n floats.
+template <class Body>
+WENGERT_INLINE void for_each_part(std::int64_t n, Body body) {
+  for_each_register(
+      n, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA { body(j, get, put, n - j < width ? n - j : width); });
+}
+
+// Which of a row's weights in one block of keys are kept.
+struct RowMask {
+  alignas(64) std::uint8_t bits[block_keys / 8];
+
+  WENGERT_INLINE RowMask(const Attend& args, std::int64_t row, std::int64_t block, std::int64_t keys) {
+    Drawing drawing = args.drawing;
+    drawing.base += static_cast<std::uint64_t>(16 * (row * ((args.tk + 127) / 128) + block * (block_keys / 128)));
+    keep_mask(drawing, 0, (keys + 127) / 128, bits);
+  }
+  // Lanes that are dropped become +0. j is a multiple of the width.
+  WENGERT_INLINE Floats keep(std::int64_t j, Floats x) const { return select_bits(bits_at<true>(bits, j, width), x); }
+};
+
+// exp(scores - shift) in place, +0 from `seen` to `all`; returns the sum.
+WENGERT_INLINE float weigh(float* row, const float* mask, float shift, std::int64_t seen, std::int64_t all) {
+  const Floats offset(shift);
+  Floats sum(0.0F);
+  for_each_part(seen, [&](std::int64_t j, auto get, auto put, std::int64_t count) WENGERT_LAMBDA {
+    Floats score = get(row + j);
+    if (mask) score = score + get(mask + j);
+    const Floats weight = xsimd::exp(score - offset);
+    sum = sum + first_of(weight, count);
+    put(row + j, weight);
+  });
+  for (std::int64_t j = seen; j < all; ++j) row[j] = 0.0F;
+  return sum_lanes(sum);
+}
+
+// NaN wins; -inf if there are no scores.
+WENGERT_INLINE float largest_score(const float* row, const float* mask, std::int64_t n) {
+  const float lowest = -__builtin_inff();
+  Floats best(lowest);
+  for_each_part(n, [&](std::int64_t j, auto get, auto, std::int64_t count) WENGERT_LAMBDA {
+    Floats score = get(row + j);
+    if (mask) score = score + get(mask + j);
+    if (count < width) score = xsimd::select(first_of(Floats(1.0F), count) == Floats(0.0F), Floats(lowest), score);
+    best = larger(best, score);
+  });
+  float lanes[width];
+  store(lanes, best);
+  float largest = lanes[0];
+  for (std::int64_t i = 1; i < width; ++i) largest = lanes[i] > largest || lanes[i] != lanes[i] ? lanes[i] : largest;
+  return largest;
+}
+
+// Scratch memory, cut into pieces.
+struct Room {
+  float* next;
+  WENGERT_INLINE float* take(std::int64_t floats) {
+    float* piece = next;
+    next += (floats + 15) / 16 * 16;
+    return piece;
+  }
+};
+std::int64_t key_blocks(const Attend& args) { return (args.tk + block_keys - 1) / block_keys; }
+// The largest left operand: queries or weights (query_rows, d or 256), or weights turned (256, query_rows).
+std::int64_t left_floats(const Attend& args) {
+  const std::int64_t depth = args.d > block_keys ? args.d : block_keys;
+  return query_rows * depth + tile_rows * depth;
+}
+
+std::int64_t attend_floats(const Attend& args, bool backward) {
+  const std::int64_t blocks = key_blocks(args), each = Keys::wide(args) + Keys::narrow(args);
+  const std::int64_t tile = query_rows * block_keys, right = query_rows * padded(args.d);
+  return backward ? 2 * blocks * each + 2 * tile + 2 * right + query_rows + 3 * left_floats(args) + 16 * 12
+                  : blocks * each + tile + left_floats(args) * 2 + 16 * 6;
+}
+
+// Tiles [begin, end) of all heads: query_rows queries each, fewer at the end of a sequence.
+void attend(const Attend& args, std::int64_t begin, std::int64_t end, float* memory) {
+  const std::int64_t d = args.d, blocks = key_blocks(args), tiles = (args.tq + query_rows - 1) / query_rows;
+  Room room{memory};
+  const Keys keys{args, room.take(blocks * Keys::wide(args)), room.take(blocks * Keys::narrow(args)), nullptr, nullptr};
+  float* const weights = room.take(query_rows * block_keys);
+  float *const queries = room.take(left_floats(args)), *const left = room.take(left_floats(args));
+  std::int64_t packed = -1;  // the head whose keys are packed
+  for (std::int64_t at = begin; at < end; ++at) {
+    const std::int64_t head = at / tiles, first = at % tiles * query_rows, rows = smaller(query_rows, args.tq - first);
+    if (head != packed) keys.pack(packed = head);
+    const float* mask = args.key_mask ? args.key_mask + head / args.heads * args.tk : nullptr;
+    float *out = args.out + (head * args.tq + first) * d, *log_sums = args.log_sums + head * args.tq + first;
+    pack_left(args.q + (head * args.tq + first) * d, d, 1, rows, d, queries);
+    float shift[query_rows], sum[query_rows];
+    for (std::int64_t i = 0; i < rows; ++i) shift[i] = -__builtin_inff(), sum[i] = 0.0F;
+    bool some = false;
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      const std::int64_t count = keys_seen(args, first + rows - 1, block, keys.count(block));
+      if (count == 0) break;  // the future, from here on
+      multiply_packed(queries, keys.scores + block * Keys::wide(args), d, d, weights, block_keys, rows, count,
+                      args.scale, 0.0F);
+      const float* block_mask = mask ? mask + block * block_keys : nullptr;
+      for (std::int64_t i = 0; i < rows; ++i) {
+        float* row = weights + i * block_keys;
+        const std::int64_t seen = keys_seen(args, first + i, block, count);
+        const float best = largest_score(row, block_mask, seen), before = shift[i];
+        if (!(best <= before)) shift[i] = best;
+        if (shift[i] == -__builtin_inff()) {  // nothing seen yet
+          weigh(row, nullptr, 0.0F, 0, count);
+          continue;
+        }
+        const float more = weigh(row, block_mask, shift[i], seen, count);
+        if (some && shift[i] != before) {
+          const float rescale = before == -__builtin_inff() ? 0.0F : __builtin_expf(before - shift[i]);
+          sum[i] *= rescale;
+          const Floats factor(rescale);
+          map(out + i * d, out + i * d, d, [=](Floats x) { return x * factor; });
+        }
+        sum[i] += more;
+        if (!args.drop) continue;
+        const RowMask kept(args, head * args.tq + first + i, block, seen);
+        const Floats factor(args.drawing.scale);
+        for_each_part(seen, [&](std::int64_t j, auto get, auto put, std::int64_t)
+                                WENGERT_LAMBDA { put(row + j, kept.keep(j, get(row + j) * factor)); });
+      }
+      pack_left(weights, block_keys, 1, rows, count, left);
+      multiply_packed(left, keys.values + block * Keys::narrow(args), keys.count(block), count, out, d, rows, d, 1.0F,
+                      some ? 1.0F : 0.0F);
+      some = true;
+    }
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const bool blind = sum[i] == 0.0F;
+      const Floats divisor(sum[i]), zero(0.0F);
+      map(out + i * d, out + i * d, d, [=](Floats x) { return blind ? zero : x / divisor; });
+      log_sums[i] = blind ? __builtin_inff() : shift[i] + __builtin_logf(sum[i]);
+    }
+  }
+}
+
+// The gradients of heads [begin, end).
+void attend_backward(const Attend& args, std::int64_t begin, std::int64_t end, float* memory) {
+  const std::int64_t d = args.d, blocks = key_blocks(args);
+  Room room{memory};
+  const Keys keys{args, room.take(blocks * Keys::wide(args)), room.take(blocks * Keys::narrow(args)),
+                  room.take(blocks * Keys::narrow(args)), room.take(blocks * Keys::wide(args))};
+  float *const weights = room.take(query_rows * block_keys), *const slopes = room.take(query_rows * block_keys);
+  float *const right_queries = room.take(query_rows * padded(d)), *const right_grads =
+                                                                      room.take(query_rows * padded(d));
+  float *const left = room.take(left_floats(args)), *const grads = room.take(left_floats(args)),
+               *const queries = room.take(left_floats(args));
+  float* const means = room.take(query_rows);
+  for (std::int64_t head = begin; head < end; ++head) {
+    keys.pack(head);
+    const float* mask = args.key_mask ? args.key_mask + head / args.heads * args.tk : nullptr;
+    float *to_k = args.to_k + head * args.tk * d, *to_v = args.to_v + head * args.tk * d;
+    for (float* to : {to_k, to_v})
+      for_each_register(args.tk * d, [=](std::int64_t j, auto, auto put) WENGERT_LAMBDA { put(to + j, Floats(0.0F)); });
+    for (std::int64_t first = 0; first < args.tq; first += query_rows) {
+      const std::int64_t rows = smaller(query_rows, args.tq - first), place = (head * args.tq + first) * d;
+      const float *q = args.q + place, *grad = args.grad + place, *out = args.forward + place;
+      float* to_q = args.to_q + place;
+      pack_right(q, d, 1, rows, d, right_queries);
+      pack_right(grad, d, 1, rows, d, right_grads);
+      pack_left(q, d, 1, rows, d, queries);
+      pack_left(grad, d, 1, rows, d, grads);
+      for (std::int64_t i = 0; i < rows; ++i) {  // the mean slope of a row's scores, from what came out
+        means[i] = sum_registers(
+            d, [=](std::int64_t j, auto get) WENGERT_LAMBDA { return get(grad + i * d + j) * get(out + i * d + j); });
+        for_each_register(d,
+                          [=](std::int64_t j, auto, auto put) WENGERT_LAMBDA { put(to_q + i * d + j, Floats(0.0F)); });
+      }
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        const std::int64_t count = keys_seen(args, first + rows - 1, block, keys.count(block));
+        if (count == 0) break;
+        multiply_packed(queries, keys.scores + block * Keys::wide(args), d, d, weights, block_keys, rows, count,
+                        args.scale, 0.0F);
+        multiply_packed(grads, keys.turned + block * Keys::wide(args), d, d, slopes, block_keys, rows, count, 1.0F,
+                        0.0F);
+        const float* block_mask = mask ? mask + block * block_keys : nullptr;
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const std::int64_t seen = keys_seen(args, first + i, block, count);
+          float *weight = weights + i * block_keys, *slope = slopes + i * block_keys;
+          weigh(weight, block_mask, args.log_sums[head * args.tq + first + i], seen, count);
+          const Floats mean(means[i]), scale(args.scale), factor(args.drawing.scale);
+          if (args.drop) {
+            const RowMask kept(args, head * args.tq + first + i, block, seen);
+            for_each_part(seen, [&](std::int64_t j, auto get, auto put, std::int64_t) WENGERT_LAMBDA {
+              const Floats share = get(weight + j);
+              put(slope + j, share * (kept.keep(j, get(slope + j) * factor) - mean) * scale);
+              put(weight + j, kept.keep(j, share * factor));
+            });
+          } else {
+            for_each_part(seen, [&](std::int64_t j, auto get, auto put, std::int64_t) WENGERT_LAMBDA {
+              put(slope + j, get(weight + j) * (get(slope + j) - mean) * scale);
+            });
+          }
+          for (std::int64_t j = seen; j < count; ++j) slope[j] = 0.0F;
+        }
+        const std::int64_t from = block * block_keys * d;
+        pack_turned(weights, rows, count, left);
+        multiply_packed(left, right_grads, rows, rows, to_v + from, d, count, d, 1.0F, 1.0F);
+        pack_turned(slopes, rows, count, left);
+        multiply_packed(left, right_queries, rows, rows, to_k + from, d, count, d, 1.0F, 1.0F);
+        pack_left(slopes, block_keys, 1, rows, count, left);
+        multiply_packed(left, keys.plain + block * Keys::narrow(args), keys.count(block), count, to_q, d, rows, d, 1.0F,
+                        1.0F);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace wengert::xsimd_backend
