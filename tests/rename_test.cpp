@@ -124,5 +124,9 @@ TEST_CASE("rename: rules, prefixes, parts") {
                        Error);
   CHECK_THROWS_WITH_AS(io::rename({{"w", a}, {"p.w", b}}, rules, "p."), "rename: two tensors become w; one is p.w",
                        Error);
+  const Rename odd[] = {{"one", "w", false, 2, 2}, {"two", "v", false, 0, 2}, {"three", "v"}};
+  CHECK_THROWS_WITH_AS(io::rename({{"one", a}}, odd), "rename: one cannot be part 2 of 2 of w", Error);
+  CHECK_THROWS_WITH_AS(io::rename({{"two", a}, {"three", a}}, odd), "rename: three cannot be part 0 of 1 of v", Error);
+  CHECK_THROWS_AS(io::rename({{"w", Tensor()}}, {}), Error);
   CHECK(io::rename({{"w", a}}, {}).size() == 1);
 }

@@ -29,8 +29,8 @@ std::string replaced(std::string_view pattern, std::string_view text) {
   return fmt::format("{}{}{}", pattern.substr(0, star), text, pattern.substr(star + 1));
 }
 
-// The parts that have been found of one of our tensors.
-struct Found {
+// One of our tensors, and what has been found of it.
+struct Joined {
   std::string name;
   std::vector<Tensor> parts;
 };
@@ -39,35 +39,34 @@ struct Found {
 
 NamedTensors rename(const NamedTensors& tensors, std::span<const Rename> rules, std::string_view prefix) {
   const NoGrad pause;
-  std::vector<Found> all;
+  std::vector<Joined> all;
   for (const NamedTensor& entry : tensors) {
     std::string_view theirs = entry.name;
     if (theirs.starts_with(prefix)) theirs.remove_prefix(prefix.size());
-    Rename rule{theirs, theirs};
-    std::string name(theirs);
-    for (const Rename& candidate : rules) {
-      const auto text = match(candidate.theirs, theirs);
-      if (!text) continue;
-      rule = candidate;
-      name = replaced(rule.ours, *text);
-      break;
-    }
-    if (rule.ours.empty() && !rule.theirs.empty()) continue;
-    auto place = std::find_if(all.begin(), all.end(), [&](const Found& found) { return found.name == name; });
-    if (place == all.end())
-      place = all.insert(all.end(), {name, std::vector<Tensor>(static_cast<std::size_t>(rule.parts))});
-    Tensor& part = place->parts.at(static_cast<std::size_t>(rule.part));
+    const auto fits = [theirs](const Rename& rule) { return match(rule.theirs, theirs).has_value(); };
+    const auto found = std::find_if(rules.begin(), rules.end(), fits);
+    const Rename rule = found != rules.end() ? *found : Rename{theirs, theirs};
+    if (found != rules.end() && rule.ours.empty()) continue;
+    const std::string name =
+        found != rules.end() ? replaced(rule.ours, *match(rule.theirs, theirs)) : std::string(theirs);
+
+    auto place = std::find_if(all.begin(), all.end(), [&](const Joined& joined) { return joined.name == name; });
+    if (place == all.end()) place = all.insert(all.end(), {name, {}});
+    if (place->parts.empty()) place->parts.resize(static_cast<std::size_t>(std::max(rule.parts, 0)));
+    if (rule.part < 0 || rule.part >= rule.parts || std::ssize(place->parts) != rule.parts)
+      throw Error(fmt::format("rename: {} cannot be part {} of {} of {}", entry.name, rule.part, rule.parts, name));
+    Tensor& part = place->parts[static_cast<std::size_t>(rule.part)];
     if (part.defined()) throw Error(fmt::format("rename: two tensors become {}; one is {}", name, entry.name));
     part = rule.transpose ? transpose(entry.tensor, 0, 1) : entry.tensor;
   }
 
   NamedTensors out;
-  for (Found& found : all) {
-    for (std::size_t i = 0; i < found.parts.size(); ++i)
-      if (!found.parts[i].defined())
-        throw Error(
-            fmt::format("rename: {} is joined of {} tensors; number {} is missing", found.name, found.parts.size(), i));
-    out.push_back({std::move(found.name), found.parts.size() == 1 ? found.parts[0] : concat(found.parts)});
+  for (Joined& joined : all) {
+    for (std::size_t i = 0; i < joined.parts.size(); ++i)
+      if (!joined.parts[i].defined())
+        throw Error(fmt::format("rename: {} is joined of {} tensors; number {} is missing", joined.name,
+                                joined.parts.size(), i));
+    out.push_back({std::move(joined.name), joined.parts.size() == 1 ? joined.parts[0] : concat(joined.parts)});
   }
   return out;
 }

@@ -22,7 +22,7 @@ struct Rename {
 
 /// Each tensor under the name, and in the layout, that the first rule that fits gives it; without a rule it stays as it
 /// is, so that a strict `load_state_dict` lists it. `prefix` is taken off the names that begin with it. Throws Error
-/// for a part that is missing and for two tensors that get one name.
+/// for an undefined tensor, for a part that is missing and for two tensors that get one name.
 NamedTensors rename(const NamedTensors& tensors, std::span<const Rename> rules, std::string_view prefix = {});
 
 /// GPT-2 as Hugging Face's files hold it, prefix "transformer.", for a model of these members:
