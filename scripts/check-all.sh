@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc)
 
-sources() { git ls-files -co --exclude-standard -- '*.cpp' '*.hpp' | xargs ls -d 2>/dev/null; }
+sources() { git ls-files -co --exclude-standard -- '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs ls -d 2>/dev/null; }
 
 build() { # build FOLDER PRESET OPTION...: configures and builds build/FOLDER
   local folder=build/$1 preset=$2
@@ -32,7 +32,7 @@ step_clang() {
 }
 step_tidy() {
   cmake --preset release -B build/clang -DCMAKE_CXX_COMPILER=clang++ >/dev/null
-  run-clang-tidy -quiet -p build/clang -j "$jobs" "$PWD/(framework|layers|backends|examples|tests|benchmarks)/" \
+  run-clang-tidy -quiet -p build/clang -j "$jobs" "$PWD/(framework|layers|backends|examples|tests|benchmarks)/.*\.cpp$" \
     >build/clang/tidy.log 2>&1 || { grep -A4 -E '(error|warning):' build/clang/tidy.log; return 1; }
 }
 step_asan() {
