@@ -107,7 +107,7 @@ void launch_copy(const Walk& walk, const From* from, To* to) {
   std::int64_t count = 1;
   for (std::int64_t axis = 0; axis < walk.rank; ++axis) count *= walk.extents[axis];
   with_index(count, [&](auto index) {
-    launch({"copy_strided", blocks_for(count, 256)}, copy_kernel<From, To, decltype(index)>, walk, from, to, count);
+    launch({"copy_strided", blocks_of_threads(count)}, copy_kernel<From, To, decltype(index)>, walk, from, to, count);
   });
 }
 
@@ -119,15 +119,15 @@ void Kernels<T>::fill(Tensor& out, double value) {
     auto* to = static_cast<To*>(data);
     constexpr int n = std::is_floating_point_v<To> ? pack<To> : 1;
     if (n > 1 && aligned(to))
-      launch({"fill", blocks_for(count, 256 * n)}, fill_kernel<To, n>, convert<To>(value), to, count);
+      launch({"fill", blocks_for(count, block_threads * n)}, fill_kernel<To, n>, convert<To>(value), to, count);
     else
-      launch({"fill", blocks_for(count, 256)}, fill_kernel<To, 1>, convert<To>(value), to, count);
+      launch({"fill", blocks_of_threads(count)}, fill_kernel<To, 1>, convert<To>(value), to, count);
   });
 }
 
 template <class T>
 void Kernels<T>::iota(Tensor& out, std::int64_t start) {
-  launch({"iota", blocks_for(out.numel(), 256)}, iota_kernel<std::int64_t>, start, write<std::int64_t>(out),
+  launch({"iota", blocks_of_threads(out.numel())}, iota_kernel<std::int64_t>, start, write<std::int64_t>(out),
          out.numel());
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Dropout. A warp draws for 256 elements at a time: each lane calls the generator once, and eight ballots of the sixteen
-// bits that its words hold are the mask.
+// Dropout. A warp draws for 256 elements at a time: each lane calls the generator once, and eight ballots of the
+// sixteen bits that its words hold are the mask.
 
 #include "kernels.hpp"
 #include "vector.cuh"
@@ -99,7 +99,9 @@ __global__ void dropout_kernel(Draw draw, const T* x, T scale, std::int64_t coun
 }
 
 /// A mask as kernels write it, and as they read it.
-inline std::uint16_t* write_mask(Tensor& bits) { return reinterpret_cast<std::uint16_t*>(wengert::write<std::int32_t>(bits)); }
+inline std::uint16_t* write_mask(Tensor& bits) {
+  return reinterpret_cast<std::uint16_t*>(wengert::write<std::int32_t>(bits));
+}
 inline const std::uint32_t* read_mask(const Tensor& bits) {
   return reinterpret_cast<const std::uint32_t*>(wengert::read<std::int32_t>(bits));
 }
@@ -112,8 +114,7 @@ inline std::int64_t mask_groups(std::int64_t count) { return bits::mask_words(co
 template <class T>
 void Kernels<T>::keep_mask(const Dropout& dropout, std::int64_t count, Tensor& bits) {
   const std::int64_t groups = mask_groups(count);
-  launch({"keep_mask", blocks_for((groups + 1) / 2, 256 / warp_size)}, keep_mask_kernel, Draw(dropout), groups,
-         write_mask(bits));
+  launch({"keep_mask", blocks_of_warps((groups + 1) / 2)}, keep_mask_kernel, Draw(dropout), groups, write_mask(bits));
 }
 
 template <class T>
@@ -122,8 +123,8 @@ void Kernels<T>::apply_mask(const Tensor& x, const Tensor& bits, double scale, T
   const std::uint32_t* mask = read_mask(bits);
   T* to = write<T>(out);
   with_width<T>(aligned(from, to) && x.numel() % pack<T> == 0, [&](auto n) {
-    launch({"apply_mask", blocks_for(x.numel() / n, 256)}, apply_mask_kernel<T, n()>, from, mask, static_cast<T>(scale),
-           to, x.numel() / n);
+    launch({"apply_mask", blocks_of_threads(x.numel() / n)}, apply_mask_kernel<T, n()>, from, mask,
+           static_cast<T>(scale), to, x.numel() / n);
   });
 }
 
@@ -135,8 +136,8 @@ void Kernels<T>::dropout(const Tensor& x, const Dropout& dropout, Tensor& out, S
   const T* from = read<T>(x);
   T* to = write<T>(out);
   with_width<T>(aligned(from, to) && count % pack<T> == 0, [&](auto n) {
-    launch({"dropout", blocks_for((count + chunk - 1) / chunk, 256 / warp_size)}, dropout_kernel<T, n()>, Draw(dropout),
-           from, static_cast<T>(dropout.scale()), count, mask_groups(count), write_mask(bits), to);
+    launch({"dropout", blocks_of_warps((count + chunk - 1) / chunk)}, dropout_kernel<T, n()>, Draw(dropout), from,
+           static_cast<T>(dropout.scale()), count, mask_groups(count), write_mask(bits), to);
   });
   saved.push(bits);
 }

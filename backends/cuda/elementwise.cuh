@@ -123,8 +123,8 @@ __global__ void where_kernel(const T* condition, const T* a, const T* b, T* out,
   });
 }
 
-/// Two operands broadcast to the shape of the result, with as few axes as describe it. Axis 0 is the innermost; a stride
-/// is 0 where the operand repeats itself.
+/// Two operands broadcast to the shape of the result, with as few axes as describe it. Axis 0 is the innermost; a
+/// stride is 0 where the operand repeats itself.
 struct Broadcast {
   std::int64_t rank = 0;
   std::int64_t extents[Shape::max_rank] = {};
@@ -179,8 +179,8 @@ void Kernels<T>::unary(Unary op, const Tensor& x, double scalar, Tensor& out) {
   const T* from = read<T>(x);
   T* to = write<T>(out);
   with_width<T>(aligned(from, to), [&](auto n) {
-    launch({"unary", blocks_for(out.numel(), 256 * n)}, unary_kernel<T, n>, op, from, static_cast<T>(scalar), to,
-           out.numel());
+    launch({"unary", blocks_for(out.numel(), block_threads * n)}, unary_kernel<T, n>, op, from, static_cast<T>(scalar),
+           to, out.numel());
   });
 }
 
@@ -194,17 +194,17 @@ void Kernels<T>::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out
   const Broadcast shape(out.shape(), a.shape(), b.shape());
   // One operand whole, the other too, or repeated from its start.
   const bool whole = shape.rank == 1 && shape.a[0] == 1 && shape.b[0] == 1;
-  const bool repeated = shape.rank == 2 && shape.a[0] == 1 && shape.b[0] == 1 && shape.a[1] == shape.extents[0] &&
-                        shape.b[1] == 0;
+  const bool repeated =
+      shape.rank == 2 && shape.a[0] == 1 && shape.b[0] == 1 && shape.a[1] == shape.extents[0] && shape.b[1] == 0;
   if (whole || repeated) {
     const std::int64_t period = shape.extents[0];
     with_width<T>(aligned(left, right, to) && (whole || period % pack<T> == 0), [&](auto n) {
-      launch({"binary", blocks_for(count, 256 * n)}, binary_kernel<T, n>, op, left, right, period, to, count);
+      launch({"binary", blocks_for(count, block_threads * n)}, binary_kernel<T, n>, op, left, right, period, to, count);
     });
     return;
   }
   with_index(count, [&](auto index) {
-    launch({"broadcast", blocks_for(count, 256)}, broadcast_kernel<T, decltype(index)>, op, shape, left, right, to,
+    launch({"broadcast", blocks_of_threads(count)}, broadcast_kernel<T, decltype(index)>, op, shape, left, right, to,
            count);
   });
 }
@@ -214,7 +214,7 @@ void Kernels<T>::where(const Tensor& condition, const Tensor& a, const Tensor& b
   const T *chosen = read<T>(condition), *yes = read<T>(a), *no = read<T>(b);
   T* to = write<T>(out);
   with_width<T>(aligned(chosen, yes, no, to), [&](auto n) {
-    launch({"where", blocks_for(out.numel(), 256 * n)}, where_kernel<T, n>, chosen, yes, no, to, out.numel());
+    launch({"where", blocks_for(out.numel(), block_threads * n)}, where_kernel<T, n>, chosen, yes, no, to, out.numel());
   });
 }
 

@@ -13,7 +13,7 @@ namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
 /// start + r % period without place_ids. A warp has `chunk` elements at a time, eight for each lane; loads do not wait
 /// for the generator, nor for each other. I: a type that holds indices of packs.
 template <class T, int n, class I, bool drop>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(block_threads)
     embed_kernel(const T* tokens, const T* positions, const std::int64_t* ids, const std::int64_t* place_ids,
                  std::int64_t period, std::int64_t start, std::int64_t d, std::int64_t count, Draw draw, T scale,
                  std::int64_t groups, std::uint16_t* mask, T* out) {
@@ -34,9 +34,8 @@ __global__ void __launch_bounds__(256)
       place[k] = load<n>(positions + at * d + column);
     }
     WENGERT_UNROLL
-    for (int k = 0; k < packs; ++k)
-      WENGERT_UNROLL
-      for (int j = 0; j < n; ++j) token[k].at[j] = token[k].at[j] + place[k].at[j];
+    for (int k = 0; k < packs; ++k) WENGERT_UNROLL
+    for (int j = 0; j < n; ++j) token[k].at[j] = token[k].at[j] + place[k].at[j];
     if constexpr (drop) {
       const Kept kept(draw, index);
       kept.write(mask, index, groups);
@@ -61,7 +60,7 @@ void Kernels<T>::embed_dropout(const Tensor& tokens, const Tensor& positions, co
   if (!dropout.identity()) bits = empty_mask(count, out);
   T* to = write<T>(out);
   const auto run = [&](auto n, auto index, auto drop) {
-    launch({"embed_dropout", blocks_for((count + chunk - 1) / chunk, 256 / warp_size)},
+    launch({"embed_dropout", blocks_of_warps((count + chunk - 1) / chunk)},
            embed_kernel<T, n(), decltype(index), drop()>, token_rows, position_rows, read<std::int64_t>(ids), place_ids,
            period, place.start, d, count, Draw(dropout), static_cast<T>(dropout.scale()), mask_groups(count),
            drop() ? write_mask(bits) : nullptr, to);

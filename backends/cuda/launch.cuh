@@ -32,11 +32,18 @@ namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
 constexpr int warp_size = 32;
 constexpr unsigned whole_warp = 0xFFFFFFFFu;
 
-/// One launch: the kernel's name for messages, and how many blocks of how many threads. No blocks: nothing is launched.
+/// Threads of every block. The emulator, which pays for idle ones, has two warps.
+#ifdef WENGERT_CUDA_EMULATED
+constexpr int block_threads = 64;
+#else
+constexpr int block_threads = 256;
+#endif
+constexpr int block_warps = block_threads / warp_size;
+
+/// One launch: the kernel's name for messages, and the number of blocks. No blocks: nothing is launched.
 struct Launch {
   const char* name;
   std::int64_t blocks;
-  int threads = 256;
 };
 
 /// Queues kernel(args...) on the stream. Throws BackendError that names the kernel when it is refused.
@@ -44,22 +51,26 @@ template <class... Params>
 void launch(const Launch& at, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
   if (at.blocks <= 0) return;
 #ifdef WENGERT_CUDA_EMULATED
-  emulator::run(at.name, at.blocks, at.threads, kernel, args...);
+  emulator::run(at.name, at.blocks, block_threads, kernel, args...);
 #else
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(at.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(at.threads));
+  config.blockDim = dim3(block_threads);
   config.stream = static_cast<cudaStream_t>(stream());
   check(cudaLaunchKernelEx(&config, kernel, args...), "kernel ", at.name);
 #endif
 }
 
-/// Blocks for `items` units of work, `per_block` at a time: as many as fill the device. Kernels loop over the rest.
+/// Blocks for `items` units of work, `per_block` of them for a block: at most as many as fill the device, whose threads
+/// go on to the next unit when they have done one.
 inline std::int64_t blocks_for(std::int64_t items, std::int64_t per_block) {
   constexpr std::int64_t blocks_per_multiprocessor = 8;
   const std::int64_t wanted = items / per_block + (items % per_block != 0);
   return std::min(wanted, blocks_per_multiprocessor * multiprocessors());
 }
+/// Blocks where each unit of work is a thread's, or a warp's.
+inline std::int64_t blocks_of_threads(std::int64_t items) { return blocks_for(items, block_threads); }
+inline std::int64_t blocks_of_warps(std::int64_t items) { return blocks_for(items, block_warps); }
 
 // --- Where a thread stands; for loops over grids: for (i = first_thread(); i < n; i += grid_threads()) ---
 

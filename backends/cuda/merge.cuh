@@ -1,7 +1,7 @@
 #pragma once
-// Rows of equal ids added up: (id, place) sorted by id, starts of the runs of equal ids found, and every run summed by the
-// fixed tree, in the order of the places. Runs of more than one segment are cut into segments of 32 blocks, subtrees of
-// their own, which are summed side by side and then joined.
+// Rows of equal ids added up: (id, place) sorted by id, starts of the runs of equal ids found, and every run summed by
+// the fixed tree, in the order of the places. Runs of more than one segment are cut into segments of 32 blocks,
+// subtrees of their own, which are summed side by side and then joined.
 
 #include <algorithm>
 #include <bit>
@@ -18,9 +18,11 @@ constexpr std::int64_t segment = 1024;
 /// Items that a warp looks at while it looks for starts of runs.
 constexpr std::int64_t warp_items = 128;
 
-/// Keys to sort by: the ids, of which there are `period`, repeated; `num_rows` for those left out, so that they come last.
+/// Keys to sort by: the ids, of which there are `period`, repeated; `num_rows` for those left out, so that they come
+/// last.
 static __global__ void merge_keys_kernel(const std::int64_t* ids, std::int64_t period, std::int64_t skip, bool has_skip,
-                                  std::int64_t num_rows, std::int64_t* keys, std::int64_t* places, std::int64_t count) {
+                                         std::int64_t num_rows, std::int64_t* keys, std::int64_t* places,
+                                         std::int64_t count) {
   for (std::int64_t i = first_thread(); i < count; i += grid_threads()) {
     const std::int64_t id = ids[period == count ? i : i % period];
     keys[i] = has_skip && id == skip ? num_rows : id;
@@ -41,8 +43,8 @@ struct Edge {
 };
 
 /// heads (warps): how many runs begin in each warp's items.
-static __global__ void count_heads_kernel(const std::int64_t* keys, std::int64_t count, std::int64_t end_key, std::int64_t* heads,
-                                   std::int64_t warps) {
+static __global__ void count_heads_kernel(const std::int64_t* keys, std::int64_t count, std::int64_t end_key,
+                                          std::int64_t* heads, std::int64_t warps) {
   for (std::int64_t w = first_warp(); w < warps; w += grid_warps()) {
     std::int64_t sum = 0;
     for (std::int64_t first = w * warp_items; first < (w + 1) * warp_items; first += warp_size)
@@ -51,10 +53,10 @@ static __global__ void count_heads_kernel(const std::int64_t* keys, std::int64_t
   }
 }
 
-/// Sums of all that come before, in place: values (count + 1), the last the sum of all. One block of 256 threads, each
-/// with a stretch of its own.
-static __global__ void __launch_bounds__(256) sums_before_kernel(std::int64_t* values, std::int64_t count) {
-  constexpr int threads = 256, warps = threads / warp_size;
+/// Sums of all that come before, in place: values (count + 1), the last the sum of all. One block, whose threads have
+/// each with a stretch of its own.
+static __global__ void __launch_bounds__(block_threads) sums_before_kernel(std::int64_t* values, std::int64_t count) {
+  constexpr int threads = block_threads;
   const std::int64_t length = (count + threads - 1) / threads, begin = threadIdx.x * length;
   const std::int64_t end = begin + length < count ? begin + length : count;
   std::int64_t sum = 0;
@@ -64,7 +66,7 @@ static __global__ void __launch_bounds__(256) sums_before_kernel(std::int64_t* v
     const std::int64_t before = __shfl_up_sync(whole_warp, upto, static_cast<unsigned>(apart));
     if (lane() >= apart) upto += before;
   }
-  WENGERT_SHARED(std::int64_t, totals, warps);
+  WENGERT_SHARED(std::int64_t, totals, block_warps);
   const unsigned warp = threadIdx.x / warp_size;
   if (lane() == warp_size - 1) totals[warp] = upto;
   __syncthreads();
@@ -79,8 +81,8 @@ static __global__ void __launch_bounds__(256) sums_before_kernel(std::int64_t* v
 }
 
 /// starts (runs + 1): the sorted place where each run begins, and where the last one ends.
-static __global__ void write_starts_kernel(const std::int64_t* keys, std::int64_t count, std::int64_t end_key, const std::int64_t* heads,
-                                    std::int64_t* starts, std::int64_t warps) {
+static __global__ void write_starts_kernel(const std::int64_t* keys, std::int64_t count, std::int64_t end_key,
+                                           const std::int64_t* heads, std::int64_t* starts, std::int64_t warps) {
   for (std::int64_t w = first_warp(); w < warps; w += grid_warps()) {
     std::int64_t run = heads[w];
     for (std::int64_t first = w * warp_items; first < (w + 1) * warp_items; first += warp_size) {
@@ -136,7 +138,8 @@ __device__ Vec<T, n> sum_segment(const T* rows, const std::uint32_t* bits, T sca
   return counter.result();
 }
 
-/// out_ids (runs) and, for runs of at most one segment, out (runs, width): a thread for each pack of columns of each run.
+/// out_ids (runs) and, for runs of at most one segment, out (runs, width): a thread for each pack of columns of each
+/// run.
 template <class T, int n>
 __global__ void sum_runs_kernel(const T* rows, const std::uint32_t* bits, T scale, const std::int64_t* keys,
                                 const std::int64_t* places, const std::int64_t* starts, std::int64_t runs,
@@ -151,8 +154,8 @@ __global__ void sum_runs_kernel(const T* rows, const std::uint32_t* bits, T scal
   }
 }
 
-// Long runs. Cut the sorted places into stretches as long as a segment: in each begins at most one segment of the run that
-// comes in from before (slot 2 i) and at most one, the first, of a long run that begins there (slot 2 i + 1).
+// Long runs. Cut the sorted places into stretches as long as a segment: in each begins at most one segment of the run
+// that comes in from before (slot 2 i) and at most one, the first, of a long run that begins there (slot 2 i + 1).
 
 struct Slot {
   std::int64_t begin = 0, count = 0;  // sorted places of the segment; none: there is no such segment
@@ -195,8 +198,7 @@ __global__ void sum_segments_kernel(const T* rows, const std::uint32_t* bits, T 
   for (std::int64_t i = first_thread(); i < slots * width; i += grid_threads()) {
     const Slot slot(starts, runs, i / width);
     if (slot.count > 0)
-      store(sums + i * n,
-            sum_segment<T, n>(rows, bits, scale, places + slot.begin, slot.count, width, i % width));
+      store(sums + i * n, sum_segment<T, n>(rows, bits, scale, places + slot.begin, slot.count, width, i % width));
   }
 }
 
@@ -221,22 +223,20 @@ __global__ void join_segments_kernel(const T* sums, const std::int64_t* starts, 
 template <class T>
 RowGrad merge(const Tensor& ids, std::int64_t count, const Tensor& like, const T* rows, const std::uint32_t* bits,
               T scale, std::int64_t d, std::int64_t num_rows, std::optional<std::int64_t> skip) {
-  const auto nothing = [&] {
-    return RowGrad{empty({0}, DType::int64, like.backend()), empty({0, d}, like), num_rows};
-  };
+  const auto nothing = [&] { return RowGrad{empty({0}, DType::int64, like.backend()), empty({0, d}, like), num_rows}; };
   if (count == 0) return nothing();
   const std::int64_t warps = count / warp_items + 1;  // one item more than there are ids: the end
   const Scratch<std::int64_t> keys(count), places(count), sorted_keys(count), sorted_places(count), starts(count + 1),
       heads(warps + 1);
-  launch({"merge_keys", blocks_for(count, 256)}, merge_keys_kernel, read<std::int64_t>(ids), ids.numel(),
+  launch({"merge_keys", blocks_of_threads(count)}, merge_keys_kernel, read<std::int64_t>(ids), ids.numel(),
          skip.value_or(0), skip.has_value(), num_rows, keys.data(), places.data(), count);
   const int end_bit = std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(num_rows))));
   sort_pairs(keys.data(), places.data(), count, end_bit, sorted_keys.data(), sorted_places.data());
-  launch({"count_heads", blocks_for(warps, 256 / warp_size)}, count_heads_kernel, sorted_keys.data(),
-         count, num_rows, heads.data(), warps);
+  launch({"count_heads", blocks_of_warps(warps)}, count_heads_kernel, sorted_keys.data(), count, num_rows, heads.data(),
+         warps);
   launch({"sums_before", 1}, sums_before_kernel, heads.data(), warps);
-  launch({"write_starts", blocks_for(warps, 256 / warp_size)}, write_starts_kernel, sorted_keys.data(),
-         count, num_rows, heads.data(), starts.data(), warps);
+  launch({"write_starts", blocks_of_warps(warps)}, write_starts_kernel, sorted_keys.data(), count, num_rows,
+         heads.data(), starts.data(), warps);
   std::int64_t runs = 0;
   memory().download(&runs, heads.data() + warps, sizeof runs);
   if (runs == 0) return nothing();
@@ -245,16 +245,16 @@ RowGrad merge(const Tensor& ids, std::int64_t count, const Tensor& like, const T
   T* out = write<T>(merged.rows);
   with_width<T>(d % pack<T> == 0 && aligned(rows, out), [&](auto n) {
     const std::int64_t width = d / n;
-    launch({"sum_runs", blocks_for(runs * std::max<std::int64_t>(width, 1), 256)}, sum_runs_kernel<T, n()>, rows, bits,
-           scale, sorted_keys.data(), sorted_places.data(), starts.data(), runs, width,
+    launch({"sum_runs", blocks_of_threads(runs * std::max<std::int64_t>(width, 1))}, sum_runs_kernel<T, n()>, rows,
+           bits, scale, sorted_keys.data(), sorted_places.data(), starts.data(), runs, width,
            write<std::int64_t>(merged.ids), out);
     if (count <= segment || width == 0) return;
     const std::int64_t slots = 2 * ((count + segment - 1) / segment);
     const Scratch<T> sums(slots * d);
-    launch({"sum_segments", blocks_for(slots * width, 256)}, sum_segments_kernel<T, n()>, rows, bits, scale,
+    launch({"sum_segments", blocks_of_threads(slots * width)}, sum_segments_kernel<T, n()>, rows, bits, scale,
            sorted_places.data(), starts.data(), runs, width, slots, sums.data());
-    launch({"join_segments", blocks_for(slots * width, 256)}, join_segments_kernel<T, n()>, sums.data(), starts.data(),
-           runs, width, slots, out);
+    launch({"join_segments", blocks_of_threads(slots * width)}, join_segments_kernel<T, n()>, sums.data(),
+           starts.data(), runs, width, slots, out);
   });
   return merged;
 }

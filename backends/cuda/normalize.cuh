@@ -1,6 +1,6 @@
 #pragma once
-// Layer norm. A row is measured from its first element: a constant row gives exactly the bias, and a large mean costs no
-// digits.
+// Layer norm. A row is measured from its first element: a constant row gives exactly the bias, and a large mean costs
+// no digits.
 
 #include <cmath>
 
@@ -79,7 +79,7 @@ void Kernels<T>::normalize_rows_backward(const Tensor& grad, const Tensor& x, co
   if (n == 0) return;
   if (grad_weight) {
     Tensor product = empty({rows, n}, x);
-    launch({"normalize_product", blocks_for(rows * n, 256)}, normalize_product_kernel<T>, read<T>(grad), read<T>(x),
+    launch({"normalize_product", blocks_of_threads(rows * n)}, normalize_product_kernel<T>, read<T>(grad), read<T>(x),
            read<T>(stats), rows, n, write<T>(product));
     reduce(Reduce::sum, columns, product, *grad_weight);
   }

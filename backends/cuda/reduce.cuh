@@ -75,8 +75,8 @@ template <class T, class Out, class Op, bool squares>
 void reduce_rows(const T* x, std::int64_t rows, std::int64_t n, Out* out, std::int64_t block = tree_block) {
   const std::int64_t length = row_segment_blocks * block, segments = (n + length - 1) / length;
   const Scratch<Out> partial(segments > 1 ? rows * segments : 0);
-  launch({"reduce_rows", blocks_for(rows * segments, 256 / warp_size)}, reduce_rows_kernel<T, Out, Op, squares>, x,
-         rows, n, block, segments, segments > 1 ? partial.data() : out);
+  launch({"reduce_rows", blocks_of_warps(rows * segments)}, reduce_rows_kernel<T, Out, Op, squares>, x, rows, n, block,
+         segments, segments > 1 ? partial.data() : out);
   if (segments > 1) reduce_rows<Out, Out, Op, false>(partial.data(), rows, segments, out, 1);
 }
 
@@ -88,10 +88,9 @@ void reduce_columns(const T* x, const std::uint32_t* bits, T scale, const Axis& 
   const std::int64_t length = segment_blocks * block, segments = (axis.n + length - 1) / length;
   const std::int64_t results = axis.outer * segments * axis.inner;
   const Scratch<T> partial(segments > 1 ? results : 0);
-  launch({"reduce_columns", blocks_for(results, 256)}, reduce_columns_kernel<T, Op>, x, bits, scale, axis, block,
+  launch({"reduce_columns", blocks_of_threads(results)}, reduce_columns_kernel<T, Op>, x, bits, scale, axis, block,
          segment_blocks, segments, segments > 1 ? partial.data() : out);
-  if (segments > 1)
-    reduce_columns<T, Op>(partial.data(), nullptr, T(1), {axis.outer, segments, axis.inner}, out, 1);
+  if (segments > 1) reduce_columns<T, Op>(partial.data(), nullptr, T(1), {axis.outer, segments, axis.inner}, out, 1);
 }
 
 template <class T>
@@ -136,7 +135,7 @@ __global__ void argmax_kernel(const T* x, Axis axis, std::int64_t* out) {
 
 template <class T>
 void Kernels<T>::argmax(const Axis& axis, const Tensor& x, Tensor& out) {
-  launch({"argmax", blocks_for(axis.outer * axis.inner, 256 / warp_size)}, argmax_kernel<T>, read<T>(x), axis,
+  launch({"argmax", blocks_of_warps(axis.outer * axis.inner)}, argmax_kernel<T>, read<T>(x), axis,
          write<std::int64_t>(out));
 }
 

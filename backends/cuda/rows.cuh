@@ -39,7 +39,7 @@ void Kernels<T>::gather_rows(const Tensor& table, const Tensor& ids, Tensor& out
   with_width<T>(d % pack<T> == 0 && aligned(from, to), [&](auto n) {
     const std::int64_t packs = out.numel() / n;
     with_index(packs, [&](auto index) {
-      launch({"gather_rows", blocks_for(packs, 256)}, gather_kernel<T, n(), decltype(index)>, from,
+      launch({"gather_rows", blocks_of_threads(packs)}, gather_kernel<T, n(), decltype(index)>, from,
              read<std::int64_t>(ids), d / n, to, packs);
     });
   });
@@ -53,7 +53,7 @@ void Kernels<T>::add_rows(const RowGrad& rows, Tensor& dense) {
   with_width<T>(d % pack<T> == 0 && aligned(from, to), [&](auto n) {
     const std::int64_t packs = rows.rows.numel() / n;
     with_index(packs, [&](auto index) {
-      launch({"add_rows", blocks_for(packs, 256)}, add_rows_kernel<T, n(), decltype(index)>,
+      launch({"add_rows", blocks_of_threads(packs)}, add_rows_kernel<T, n(), decltype(index)>,
              read<std::int64_t>(rows.ids), from, d / n, to, packs);
     });
   });
@@ -64,7 +64,7 @@ void Kernels<T>::add_rows(const RowGrad& rows, Tensor& dense) {
 constexpr std::int64_t most_ranges = 128;
 
 template <class Id>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(block_threads)
     id_range_kernel(const Id* ids, std::int64_t count, std::int64_t skip, bool has_skip, std::int64_t* ranges) {
   std::int64_t smallest = INT64_MAX, largest = INT64_MIN;
   for (std::int64_t i = first_thread(); i < count; i += grid_threads()) {
@@ -79,16 +79,15 @@ __global__ void __launch_bounds__(256)
     smallest = low < smallest ? low : smallest;
     largest = high > largest ? high : largest;
   }
-  constexpr unsigned warps = 256 / warp_size;
-  WENGERT_SHARED(std::int64_t, lows, warps);
-  WENGERT_SHARED(std::int64_t, highs, warps);
+  WENGERT_SHARED(std::int64_t, lows, block_warps);
+  WENGERT_SHARED(std::int64_t, highs, block_warps);
   if (lane() == 0) {
     lows[threadIdx.x / warp_size] = smallest;
     highs[threadIdx.x / warp_size] = largest;
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
-  for (unsigned warp = 1; warp < warps; ++warp) {
+  for (int warp = 1; warp < block_warps; ++warp) {
     const std::int64_t low = lows[warp], high = highs[warp];
     smallest = low < smallest ? low : smallest;
     largest = high > largest ? high : largest;
@@ -99,7 +98,7 @@ __global__ void __launch_bounds__(256)
 
 template <class T>
 IdRange Kernels<T>::id_range(const Tensor& ids, std::optional<std::int64_t> skip) {
-  const std::int64_t count = ids.numel(), blocks = std::min(blocks_for(count, 256), most_ranges);
+  const std::int64_t count = ids.numel(), blocks = std::min(blocks_of_threads(count), most_ranges);
   IdRange range;
   if (blocks == 0) return range;
   const Scratch<std::int64_t> ranges(2 * blocks);

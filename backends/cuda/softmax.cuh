@@ -1,6 +1,6 @@
 #pragma once
-// Softmax and cross-entropy, shifted by the largest value of the row. As in PyTorch, a row of -inf alone, or with +inf or
-// NaN in it, gives NaN.
+// Softmax and cross-entropy, shifted by the largest value of the row. As in PyTorch, a row of -inf alone, or with +inf
+// or NaN in it, gives NaN.
 
 #include <cmath>
 #include <limits>
@@ -37,7 +37,8 @@ __global__ void softmax_kernel(const T* x, std::int64_t rows, std::int64_t n, bo
 
 /// d softmax: y (g - sum(g y)); d log softmax: g - exp(y) sum(g).
 template <class Team, class T>
-__global__ void softmax_backward_kernel(const T* grad, const T* y, std::int64_t rows, std::int64_t n, bool log, T* out) {
+__global__ void softmax_backward_kernel(const T* grad, const T* y, std::int64_t rows, std::int64_t n, bool log,
+                                        T* out) {
   for (std::int64_t r = Team::first_row(); r < rows; r += Team::teams()) {
     const T *g = grad + r * n, *row = y + r * n;
     const T total = Team::template sum<T>(n, [=](std::int64_t c) { return log ? g[c] : g[c] * row[c]; });

@@ -73,8 +73,8 @@ static __global__ void slots_kernel(const std::int64_t* ids, std::int64_t count,
   for (std::int64_t k = first_thread(); k < count; k += grid_threads()) slots[ids[k]] = k;
 }
 
-/// Calls run(n, visit, values, index, width, packs) for what a step visits. `wide`: whether the parameter and what is kept
-/// for it may be read in packs.
+/// Calls run(n, visit, values, index, width, packs) for what a step visits. `wide`: whether the parameter and what is
+/// kept for it may be read in packs.
 template <class T, class F>
 void over_gradient(const Gradient& grad, const Tensor& param, bool skip_absent, bool wide, F run) {
   if (grad.is_dense()) {
@@ -91,8 +91,8 @@ void over_gradient(const Gradient& grad, const Tensor& param, bool skip_absent, 
     if (skip_absent) return run(n, Visit::lazy, values, ids, d / n, count * (d / n));
     if (param.numel() == 0) return;
     const Scratch<std::int64_t> slots(rows);
-    launch({"fill", blocks_for(rows, 256)}, fill_kernel<std::int64_t, 1>, -1, slots.data(), rows);
-    launch({"slots", blocks_for(count, 256)}, slots_kernel, ids, count, slots.data());
+    launch({"fill", blocks_of_threads(rows)}, fill_kernel<std::int64_t, 1>, -1, slots.data(), rows);
+    launch({"slots", blocks_of_threads(count)}, slots_kernel, ids, count, slots.data());
     run(n, Visit::absent, values, static_cast<const std::int64_t*>(slots.data()), d / n, rows * (d / n));
   });
 }
@@ -105,24 +105,24 @@ void Kernels<T>::sgd_step(const SgdStep& step, const Gradient& grad, Tensor& par
   // Without momentum and decay an absent row would become p - lr * 0, which is p.
   const bool no_op =
       !scalars.has_momentum && !scalars.has_decay && std::isfinite(scalars.lr) && !std::signbit(scalars.lr);
-  over_gradient<T>(grad, param, step.lazy_rows || no_op, aligned(params, buffers),
-                   [&](auto n, Visit visit, const T* values, const std::int64_t* index, std::int64_t width,
-                       std::int64_t packs) {
-                     launch({"sgd_step", blocks_for(packs, 256)}, sgd_kernel<T, n()>, scalars, visit, values, index,
-                            width, packs, params, buffers);
-                   });
+  over_gradient<T>(
+      grad, param, step.lazy_rows || no_op, aligned(params, buffers),
+      [&](auto n, Visit visit, const T* values, const std::int64_t* index, std::int64_t width, std::int64_t packs) {
+        launch({"sgd_step", blocks_of_threads(packs)}, sgd_kernel<T, n()>, scalars, visit, values, index, width, packs,
+               params, buffers);
+      });
 }
 
 template <class T>
 void Kernels<T>::adam_step(const AdamStep& step, const Gradient& grad, Tensor& param, Tensor& m, Tensor& v) {
   const bits::AdamScalars<T> scalars(step);
   T *params = write<T>(param), *means = write<T>(m), *squares = write<T>(v);
-  over_gradient<T>(grad, param, step.lazy_rows, aligned(params, means, squares),
-                   [&](auto n, Visit visit, const T* values, const std::int64_t* index, std::int64_t width,
-                       std::int64_t packs) {
-                     launch({"adam_step", blocks_for(packs, 256)}, adam_kernel<T, n()>, scalars, visit, values, index,
-                            width, packs, params, means, squares);
-                   });
+  over_gradient<T>(
+      grad, param, step.lazy_rows, aligned(params, means, squares),
+      [&](auto n, Visit visit, const T* values, const std::int64_t* index, std::int64_t width, std::int64_t packs) {
+        launch({"adam_step", blocks_of_threads(packs)}, adam_kernel<T, n()>, scalars, visit, values, index, width,
+               packs, params, means, squares);
+      });
 }
 
 }  // namespace wengert::cuda::inline WENGERT_CUDA_BUILD

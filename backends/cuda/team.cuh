@@ -1,12 +1,10 @@
 #pragma once
-// The threads that share one row: a warp, or a block of 256 for long rows.
+// The threads that share one row: a warp, or a block for long rows.
 
 #include "launch.cuh"
 #include "tree.cuh"
 
 namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
-
-constexpr int block_threads = 256;
 
 /// Rows of more values than this are a block's affair.
 constexpr std::int64_t longest_warp_row = 1024;
@@ -51,7 +49,7 @@ struct Team {
 template <class Run, class... Args>
 void launch_rows(const char* name, std::int64_t rows, std::int64_t n, Run run, Args... args) {
   if (n <= longest_warp_row)
-    launch({name, blocks_for(rows, block_threads / warp_size)}, run(Team<warp_size>()), args...);
+    launch({name, blocks_of_warps(rows)}, run(Team<warp_size>()), args...);
   else
     launch({name, blocks_for(rows, 1)}, run(Team<block_threads>()), args...);
 }

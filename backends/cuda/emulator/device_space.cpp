@@ -24,33 +24,42 @@ char* reserve() {
 
 DeviceSpace::DeviceSpace() : handed_out_(reserve()), real_(reserve()), used_(page) {}
 
+// Whole pages for `bytes`, and one that traps behind them.
+std::size_t DeviceSpace::take_pages(std::size_t bytes) {
+  const std::size_t first = used_, inside = in_pages(bytes);
+  if (bytes > space || inside + page > space - used_ || mprotect(real_ + first, inside, PROT_READ | PROT_WRITE) != 0)
+    throw BackendError(fmt::format("emulated device: cannot allocate {} bytes", bytes));
+  used_ += inside + page;
+  return first;
+}
+
 void* DeviceSpace::allocate(std::size_t bytes) {
-  const std::size_t inside = in_pages(bytes);
   const std::lock_guard lock(mutex_);
-  std::size_t first = used_;
-  auto& free = free_[inside];
-  if (!free.empty()) {
-    first = free.back();
-  } else if (bytes > space || inside + page > space - used_) {
-    throw BackendError(fmt::format("emulated device: cannot allocate {} bytes", bytes));
-  }
-  if (mprotect(real_ + first, inside, PROT_READ | PROT_WRITE) != 0)
-    throw BackendError(fmt::format("emulated device: cannot allocate {} bytes", bytes));
-  if (!free.empty())
+  if (auto& free = free_[bytes]; !free.empty()) {
+    const std::size_t offset = free.back();
+    if (bytes >= page) mprotect(real_ + offset / page * page, in_pages(bytes), PROT_READ | PROT_WRITE);
     free.pop_back();
-  else
-    used_ += inside + page;
-  return handed_out_ + first + (inside - bytes);
+    return handed_out_ + offset;
+  }
+  if (bytes >= page) return handed_out_ + take_pages(bytes) + (in_pages(bytes) - bytes);
+  if (shelf_end_ - shelf_ < bytes) {
+    constexpr std::size_t shelf_bytes = 256 * page;
+    shelf_ = take_pages(shelf_bytes);
+    shelf_end_ = shelf_ + shelf_bytes;
+  }
+  shelf_ += bytes;
+  return handed_out_ + shelf_ - bytes;
 }
 
 void DeviceSpace::release(void* address, std::size_t bytes) noexcept {
-  const std::size_t inside = in_pages(bytes);
-  const std::size_t first = static_cast<std::size_t>(static_cast<char*>(address) - handed_out_) - (inside - bytes);
-  madvise(real_ + first, inside, MADV_DONTNEED);
-  mprotect(real_ + first, inside, PROT_NONE);
+  const auto offset = static_cast<std::size_t>(static_cast<char*>(address) - handed_out_);
+  if (bytes >= page) {
+    madvise(real_ + offset / page * page, in_pages(bytes), MADV_DONTNEED);
+    mprotect(real_ + offset / page * page, in_pages(bytes), PROT_NONE);
+  }
   const std::lock_guard lock(mutex_);
   try {
-    free_[inside].push_back(first);
+    free_[bytes].push_back(offset);
   } catch (const std::bad_alloc&) {  // these addresses stay unused
   }
 }

@@ -16,8 +16,9 @@ class DeviceSpace {
   DeviceSpace(const DeviceSpace&) = delete;
   DeviceSpace& operator=(const DeviceSpace&) = delete;
 
-  /// A block whose last byte is followed by a page that traps, and whose first byte, if `bytes` is a multiple of 4096,
-  /// is preceded by one. `bytes` is a multiple of 64. Throws BackendError when it cannot.
+  /// A block, aligned to 64 as `bytes` are. One of 4096 bytes or more ends where a page begins that traps, and if its
+  /// bytes are a multiple of 4096, begins where such a page ends; smaller ones, of which there may be millions, lie
+  /// side by side. Throws BackendError when it cannot.
   void* allocate(std::size_t bytes);
   void release(void* address, std::size_t bytes) noexcept;
 
@@ -29,10 +30,13 @@ class DeviceSpace {
   }
 
  private:
+  std::size_t take_pages(std::size_t bytes);
+
   char* handed_out_;
   char* real_;
   std::mutex mutex_;
   std::size_t used_;
+  std::size_t shelf_ = 0, shelf_end_ = 0;                 // where the next small block comes from
   std::map<std::size_t, std::vector<std::size_t>> free_;  // by bytes: offsets
 };
 

@@ -80,7 +80,12 @@ void Machine::run_block(std::int64_t block) {
   blockIdx.x = static_cast<unsigned>(block);
   started_ = ended_ = at_barrier_ = ready_count_ = 0;
   barriers_ = 0;
-  for (unsigned& count : warp_barriers_) count = 0;
+  for (int first = 0; first < count_; first += warp_size) {
+    Warp& warp = warps_[first / warp_size];
+    warp.absent = count_ - first >= warp_size ? 0u : ~0u << (count_ - first);
+    warp.barriers = 0;
+    for (Gathering& gathering : warp.gatherings) gathering.present = 0;
+  }
   for (int i = 0; i < count_; ++i) threads_[i].state = State::unstarted;
   for (Array& array : arrays_) {
     array.in_use = false;
@@ -147,6 +152,7 @@ void Machine::run_thread(int index) {
   }
   tsan_release(&end_);
   threads_[index].state = State::ended;
+  warps_[index / warp_size].absent |= 1u << (index % warp_size);
   ++ended_;
 }
 
@@ -164,14 +170,13 @@ void Machine::abandon() {
 
 std::uint64_t Machine::meet(Meeting meeting, unsigned mask, std::uint64_t value, int source, const Place& where) {
   Thread& self = threads_[current()];
-  const int warp = current_ / warp_size;
   if (meeting != Meeting::barrier && !has_lane(mask, current_ % warp_size))
     fault(fmt::format("{} at {}: the mask {:#010x} leaves out the calling lane", name_of(meeting), text(where), mask));
   self.meeting = meeting, self.mask = mask, self.where = where, self.value = value, self.source = source;
 
   // A shuffle or a ballot exchanges what it is given; it does not order accesses to memory.
   char* const order = meeting == Meeting::barrier     ? &barrier_[barriers_ % 2]
-                      : meeting == Meeting::sync_warp ? &warp_barrier_[warp]
+                      : meeting == Meeting::sync_warp ? &warps_[current_ / warp_size].order
                                                       : nullptr;
   if (order) tsan_release(order);
   if (!(meeting == Meeting::barrier ? complete_barrier(self) : complete_warp(self))) wait();
@@ -207,44 +212,43 @@ bool Machine::complete_barrier(const Thread& last) {
   return true;
 }
 
-Machine::Thread* Machine::lane_of_warp(int lane) {
-  const int index = current_ / warp_size * warp_size + lane;
-  return index < count_ ? &threads_[index] : nullptr;
-}
-
 bool Machine::complete_warp(const Thread& last) {
-  for (int lane = 0; lane < warp_size; ++lane) {
-    if (!has_lane(last.mask, lane)) continue;
-    const Thread* other = lane_of_warp(lane);
-    if (!other || other->state == State::ended)
+  const int first = current_ / warp_size * warp_size;
+  Warp& warp = warps_[current_ / warp_size];
+  Thread* const lanes = threads_ + first;
+  for (int lane = 0; (last.mask & warp.absent) != 0 && lane < warp_size; ++lane)
+    if (has_lane(last.mask & warp.absent, lane))
       fault(fmt::format("{} at {}: lane {} of the mask {:#010x} {}", name_of(last.meeting), text(last.where), lane,
-                        last.mask, other ? "has ended" : "does not exist"));
+                        last.mask, first + lane < count_ ? "has ended" : "does not exist"));
+
+  Gathering* mine = nullptr;  // what fits what `last` waits for, or else a free one
+  for (Gathering& gathering : warp.gatherings) {
+    const bool fits = gathering.present != 0 && gathering.meeting == last.meeting && gathering.mask == last.mask &&
+                      same_place(gathering.where, last.where);
+    if (fits || (!mine && gathering.present == 0)) mine = &gathering;
+    if (fits) break;
   }
-  for (int lane = 0; lane < warp_size; ++lane) {
-    if (!has_lane(last.mask, lane)) continue;
-    const Thread& other = *lane_of_warp(lane);
-    if (&other != &last && (other.state != State::waiting || other.meeting != last.meeting || other.mask != last.mask ||
-                            !same_place(other.where, last.where)))
-      return false;
-  }
+  if (mine->present == 0) *mine = {last.meeting, last.mask, last.where, 0};
+  mine->present |= 1u << (current_ % warp_size);
+  if (mine->present != last.mask) return false;
+  mine->present = 0;
+
   std::uint64_t ballot = 0;
   for (int lane = 0; lane < warp_size; ++lane)
-    if (has_lane(last.mask, lane)) ballot |= (lane_of_warp(lane)->value & 1u) << lane;
+    if (has_lane(last.mask, lane)) ballot |= (lanes[lane].value & 1u) << lane;
   for (int i = warp_size - 1; i >= 0; --i) {
     const int lane = descending_ ? warp_size - 1 - i : i;
     if (!has_lane(last.mask, lane)) continue;
-    Thread& thread = *lane_of_warp(lane);
-    const int index = static_cast<int>(&thread - threads_);
-    thread.result = ballot;
+    lanes[lane].result = ballot;
     if (last.meeting == Meeting::shuffle) {
-      if (!has_lane(last.mask, thread.source))
-        fault(index, fmt::format("a shuffle at {} reads lane {}, which is not in the mask {:#010x}", text(last.where),
-                                 thread.source, last.mask));
-      thread.result = lane_of_warp(thread.source)->value;
+      if (!has_lane(last.mask, lanes[lane].source))
+        fault(first + lane, fmt::format("a shuffle at {} reads lane {}, which is not in the mask {:#010x}",
+                                        text(last.where), lanes[lane].source, last.mask));
+      lanes[lane].result = lanes[lanes[lane].source].value;
     }
-    if (index != current_) make_ready(index);
+    if (first + lane != current_) make_ready(first + lane);
   }
-  if (last.meeting == Meeting::sync_warp && last.mask == 0xFFFFFFFFu) ++warp_barriers_[current_ / warp_size];
+  if (last.meeting == Meeting::sync_warp && last.mask == 0xFFFFFFFFu) ++warp.barriers;
   return true;
 }
 

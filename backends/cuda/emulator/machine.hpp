@@ -32,7 +32,7 @@ class Machine {
   std::uint64_t meet(Meeting meeting, unsigned mask, std::uint64_t value, int source, const Place& where);
   const detail::SharedArray& shared_array(const void* key, std::size_t element_bytes, std::size_t count);
   detail::Access access(const Place& where) const {
-    return {current_, barriers_, warp_barriers_[current_ / warp_size], where};
+    return {current_, barriers_, warps_[current_ / warp_size].barriers, where};
   }
   // The thread that runs. Throws KernelFault outside kernels.
   int current() const;
@@ -53,6 +53,19 @@ class Machine {
     int source = 0;
     std::uint64_t result = 0;
   };
+  // Lanes of one warp that have come to one meeting.
+  struct Gathering {
+    Meeting meeting = Meeting::barrier;
+    unsigned mask = 0;
+    Place where{};
+    unsigned present = 0;  // 0: not in use
+  };
+  struct Warp {
+    unsigned absent = 0;  // lanes that have ended, or do not exist
+    unsigned barriers = 0;
+    Gathering gatherings[warp_size];
+    char order = 0;  // what ThreadSanitizer knows its barriers by
+  };
   struct Array {
     const void* key;
     detail::SharedArray array;
@@ -70,7 +83,6 @@ class Machine {
   bool complete_warp(const Thread& last);
   void wait();
   void make_ready(int index);
-  Thread* lane_of_warp(int lane);
   [[noreturn]] void explain_standstill() const;
   [[noreturn]] void fault(int thread, const std::string& what) const;
   void abandon();
@@ -87,7 +99,8 @@ class Machine {
   Thread threads_[largest_block];
   int ready_[largest_block] = {};
   int ready_count_ = 0;
-  unsigned barriers_ = 0, warp_barriers_[largest_block / warp_size] = {};
+  unsigned barriers_ = 0;
+  Warp warps_[largest_block / warp_size];
   std::exception_ptr error_;
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
@@ -95,7 +108,7 @@ class Machine {
   Fiber* running_ = nullptr;
   std::deque<Array> arrays_;
   // What ThreadSanitizer knows the device's points of order by.
-  char launch_ = 0, end_ = 0, barrier_[2] = {}, warp_barrier_[largest_block / warp_size] = {};
+  char launch_ = 0, end_ = 0, barrier_[2] = {};
 };
 
 Machine& machine();
