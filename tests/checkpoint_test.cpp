@@ -12,8 +12,8 @@
 #include <memory>
 #include <thread>
 
+#include "file_tools.hpp"
 #include "same_bits.hpp"
-#include "temporary_folder.hpp"
 #include "wengert/io.hpp"
 #include "wengert/layers.hpp"
 #include "wengert/ops.hpp"

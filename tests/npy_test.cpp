@@ -6,9 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "file_tools.hpp"
 #include "same_bits.hpp"
-#include "temporary_folder.hpp"
-#include "wengert/error.hpp"
 #include "wengert/npy.hpp"
 
 using namespace wengert;
@@ -20,7 +19,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-std::string data(const std::string& name) { return WENGERT_TEST_DATA "/" + name + ".npy"; }
+std::string data(const std::string& name) { return data_file(name + ".npy"); }
 Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
 
 /// A file of version `major` with this dictionary.
@@ -30,16 +29,6 @@ std::string file_of(const std::string& header, const std::string& values, int ma
 }
 std::string header_of(const std::string& descr, const std::string& shape, const std::string& order = "False") {
   return fmt::format("{{'descr': {}, 'fortran_order': {}, 'shape': {}, }}\n", descr, order, shape);
-}
-
-template <class Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const IoError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 const Values one_to_six{1, 2, 3, 4, 5, 6};

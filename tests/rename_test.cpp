@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "file_tools.hpp"
 #include "wengert/io.hpp"
 #include "wengert/layers.hpp"
 #include "wengert/ops.hpp"
 
 using namespace wengert;
+using namespace wengert::testing;
 using io::Rename;
 using layers::Activation;
 
@@ -17,8 +19,6 @@ namespace {
 
 using Values = std::vector<double>;
 using Names = std::vector<std::string>;
-
-std::string data(const std::string& name) { return WENGERT_TEST_DATA "/" + name; }
 
 void check_close(const Tensor& actual, const Tensor& wanted, double tolerance) {
   REQUIRE(actual.shape() == wanted.shape());
@@ -75,18 +75,19 @@ struct Bert : layers::Module {
 }  // namespace
 
 TEST_CASE("GPT-2: weights from Hugging Face's file compute what they computed there") {
-  const NamedTensors wanted = io::load_safetensors(data("gpt2_out.safetensors"));
+  const NamedTensors wanted = io::load_safetensors(data_file("gpt2_out.safetensors"));
   Gpt2 model;
-  model.load_state_dict(io::rename(io::load_safetensors(data("gpt2.safetensors")), io::gpt2_names, "transformer."));
+  model.load_state_dict(
+      io::rename(io::load_safetensors(data_file("gpt2.safetensors")), io::gpt2_names, "transformer."));
   check_close(model(find(wanted, "ids")), find(wanted, "out"), 1e-5);
 }
 
 TEST_CASE("BERT: weights from Hugging Face's file compute what they computed there, under new names and old") {
-  const NamedTensors wanted = io::load_safetensors(data("bert_out.safetensors"));
+  const NamedTensors wanted = io::load_safetensors(data_file("bert_out.safetensors"));
   std::vector<std::int64_t> mask = find(wanted, "mask").to_vector<std::int64_t>();  // 1 at tokens; ours is 1 at padding
   for (std::int64_t& value : mask) value = 1 - value;
   const Tensor padding = tensor(mask, find(wanted, "mask").shape());
-  NamedTensors theirs = io::load_safetensors(data("bert.safetensors"));
+  NamedTensors theirs = io::load_safetensors(data_file("bert.safetensors"));
   for (const bool old : {false, true}) {
     CAPTURE(old);
     if (old) {

@@ -9,7 +9,8 @@ namespace wengert::detail {
 
 // Writes a file beside `path`, then puts it in the place of `path`, behind any symbolic links: whatever happens, `path`
 // holds all of the old content or all of the new. What a killed process leaves beside it, the next one removes. A
-// device, a pipe or a file without a name is written to as it stands. Every function throws IoError: `what: cannot write "path": reason`.
+// device, a pipe or a file without a name is written to as it stands. Every function throws IoError: `what: cannot
+// write "path": reason`.
 class Replacement {
  public:
   Replacement(std::string_view what, const std::string& path);

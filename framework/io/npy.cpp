@@ -46,6 +46,7 @@ Word load_word(const std::byte* from, bool swap) {
 template <class From, class To>
 void decode(const std::byte* from, std::size_t count, bool swap, void* to) {
   auto* out = static_cast<To*>(to);
+  // NOLINTNEXTLINE(bugprone-signed-char-misuse): int8 is a number
   for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<To>(load_word<From>(from + i * sizeof(From), swap));
 }
 

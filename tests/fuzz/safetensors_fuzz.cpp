@@ -1,5 +1,6 @@
 /// libFuzzer: any bytes as a safetensors file. What loads is within the file, and is written and read back the same.
 
+#include <algorithm>
 #include <cstring>
 
 #include "fuzz.hpp"
@@ -53,7 +54,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   const std::string values(header + length, data + size);
   length = LLVMFuzzerMutate(header, length, max_size - sizeof(length) - values.size());
   std::memcpy(data, &length, sizeof(length));
-  std::memcpy(header + length, values.data(), values.size());
+  std::copy(values.begin(), values.end(), header + length);
   return sizeof(length) + length + values.size();
 }
 

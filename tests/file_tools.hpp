@@ -1,5 +1,5 @@
 #pragma once
-/// A folder for the files of one test, and whole files as strings.
+/// What tests of files share: a folder of their own, whole files as strings, files that Python wrote.
 
 #include <doctest/doctest.h>
 #include <stdlib.h>  // mkdtemp
@@ -8,6 +8,8 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+
+#include "wengert/error.hpp"
 
 namespace wengert::testing {
 
@@ -38,11 +40,35 @@ inline void write_bytes(const std::string& path, const std::string& bytes) {
   REQUIRE(file.flush().good());
 }
 
+/// A file of tests/data; make.py and make_models.py there wrote them.
+inline std::string data_file(const std::string& name) { return std::string(WENGERT_TEST_DATA) + "/" + name; }
+
+/// The text of the IoError that `call` throws.
+template <class Call>
+std::string error_of(Call call) {
+  try {
+    call();
+  } catch (const IoError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 /// The `size` lowest bytes of `value`, little-endian.
 inline std::string little_endian(std::uint64_t value, std::size_t size) {
   std::string out;
   for (std::size_t i = 0; i < size; ++i) out += static_cast<char>(value >> (8 * i) & 0xFF);
   return out;
+}
+
+/// A safetensors file of these parts.
+inline std::string with_header(const std::string& header, const std::string& values) {
+  return little_endian(header.size(), 8) + header + values;
+}
+/// One line of its header.
+inline std::string entry(const std::string& name, const std::string& dtype, const std::string& shape,
+                         const std::string& offsets) {
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
 }
 
 }  // namespace wengert::testing
