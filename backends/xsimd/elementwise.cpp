@@ -56,6 +56,23 @@ struct Broadcast {
   }
 };
 
+// A sum by the fixed tree, of which sum(begin, count) forms a part: whole parts of the tree by several threads.
+template <class T, class Sum>
+T tree_sum(std::int64_t n, std::int64_t bytes, const Tensor& like, Sum sum) {
+  constexpr std::int64_t part_terms = bits::TreeSum<T>::block_terms << 9;
+  const std::int64_t parts = n / part_terms, rest = n % part_terms;
+  if (parts < 2) return sum(std::int64_t{0}, n);
+  Tensor sums = empty({parts}, dtype_of<T>, like.backend());
+  auto* each = write<T>(sums);
+  parallel(parts, 1, bytes, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) each[i] = sum(i * part_terms, part_terms);
+  });
+  bits::TreeSum<T> total;  // its blocks are the parts here, which join as blocks do
+  for (std::int64_t i = 0; i < parts; ++i) total.add_block(each[i]);
+  if (rest > 0) total.add(sum(parts * part_terms, rest));
+  return total.result();
+}
+
 }  // namespace
 
 void Kernels::unary(Unary op, const Tensor& x, double scalar, Tensor& out) {
@@ -93,6 +110,11 @@ void Kernels::reduce(Reduce op, const Axis& axis, const Tensor& x, Tensor& out) 
   const auto* in = read<float>(x);
   auto* to = write<float>(out);
   const std::int64_t bytes = 4 * axis.outer * axis.n * axis.inner;
+  if (op == Reduce::sum && axis.outer == 1 && axis.inner == 1) {
+    *to = tree_sum<float>(axis.n, bytes, x,
+                          [&](std::int64_t begin, std::int64_t count) { return table.sum_row(in + begin, count); });
+    return;
+  }
   if (axis.inner == 1) {
     return parallel(axis.outer, line, bytes, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
@@ -111,8 +133,27 @@ void Kernels::reduce(Reduce op, const Axis& axis, const Tensor& x, Tensor& out) 
            [&](std::int64_t begin, std::int64_t end) { columns(in, axis.n, axis.inner, begin, end, to); });
 }
 
+void Kernels::argmax(const Axis& axis, const Tensor& x, Tensor& out) {
+  if (axis.inner != 1) return reference::Kernels<float>::argmax(axis, x, out);
+  const auto* in = read<float>(x);
+  auto* to = write<std::int64_t>(out);
+  parallel(axis.outer, 8, 4 * x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) to[i] = table.argmax_row(in + i * axis.n, axis.n);
+  });
+}
+
+IdRange Kernels::id_range(const Tensor& ids, std::optional<std::int64_t> skip) {
+  IdRange range;
+  const auto* values = read<std::int64_t>(ids);
+  table.id_range(values, ids.numel(), skip ? &*skip : nullptr, &range.smallest, &range.largest);
+  return range;
+}
+
 void Kernels::sum_squares(const Tensor& x, Tensor& out) {
-  *write<double>(out) = table.sum_squares(read<float>(x), x.numel());
+  const auto* in = read<float>(x);
+  *write<double>(out) = tree_sum<double>(x.numel(), 4 * x.numel(), x, [&](std::int64_t begin, std::int64_t count) {
+    return table.sum_squares(in + begin, count);
+  });
 }
 
 }  // namespace wengert::xsimd_backend

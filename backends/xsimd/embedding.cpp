@@ -1,5 +1,6 @@
 // The embedding stack: lookups, dropout, the fused forward and its backward.
 
+#include <algorithm>
 #include <numeric>
 
 #include "parallel.hpp"
@@ -89,6 +90,16 @@ void split_gradient(const Table& table, SumRows sums, const Tensor& grad, const 
   run_sums(table, sums, repeats.count);
 }
 
+// One row of positions stands for every sequence of the batch.
+Tensor repeated(const Tensor& positions, std::int64_t count) {
+  if (positions.numel() == count) return positions;
+  Tensor all = empty({count}, positions);
+  const auto* from = read<std::int64_t>(positions);
+  auto* to = write<std::int64_t>(all);
+  for (std::int64_t i = 0; i < count; i += positions.numel()) std::copy_n(from, positions.numel(), to + i);
+  return all;
+}
+
 }  // namespace
 
 void Kernels::gather_rows(const Tensor& rows, const Tensor& ids, Tensor& out) {
@@ -116,7 +127,10 @@ void Kernels::add_rows(const RowGrad& rows, Tensor& dense) {
   auto* to = write<float>(dense);
   const std::int64_t d = rows.rows.size(1);
   parallel(rows.count(), 1, rows.count() * d * 12, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) table.add(values + i * d, to + ids[i] * d, d);
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (i + 4 < end) table.prefetch(to + ids[i + 4] * d, d);
+      table.add(values + i * d, to + ids[i] * d, d);
+    }
   });
 }
 
@@ -134,6 +148,24 @@ void Kernels::apply_mask(const Tensor& x, const Tensor& bits, double scale, Tens
   parallel(out.numel(), 128, out.numel() * 8, [&](std::int64_t begin, std::int64_t end) {
     table.apply_mask(in, mask, static_cast<float>(scale), to, begin, end);
   });
+}
+
+void Kernels::dropout(const Tensor& x, const wengert::Dropout& dropout, Tensor& out, Saved& saved) {
+  if (dropout.p == 1.0) return fill(out, 0.0);
+  const std::int64_t n = x.numel(), groups = (n + 127) / 128;
+  Tensor bits = empty({bits::mask_words(n)}, DType::int32, out.backend());
+  const Drawing drawing = drawing_of(dropout);
+  const auto* in = read<float>(x);
+  auto* mask = mask_of(bits);
+  auto* to = write<float>(out);
+  parallel(groups, 4, 8 * n,
+           [&](std::int64_t begin, std::int64_t end) { table.drop(drawing, in, n, mask, to, begin, end); });
+  saved.push(bits);
+}
+
+void Kernels::dropout_backward(const Tensor& grad, const wengert::Dropout& dropout, const Saved& saved, Tensor& out) {
+  if (dropout.p == 1.0) return fill(out, 0.0);
+  apply_mask(grad, saved[0], dropout.scale(), out);
 }
 
 void Kernels::embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids, const Positions& place,
@@ -162,9 +194,7 @@ void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, cons
                                      const wengert::Dropout& dropout, const Saved& saved, std::int64_t token_rows,
                                      std::int64_t position_rows, std::optional<std::int64_t> skip, RowGrad* token_grad,
                                      RowGrad* position_grad) {
-  const bool expanded =
-      place.ids.defined() && place.ids.numel() != ids.numel();  // one row of positions for every sequence
-  if (dropout.p == 1.0 || (position_grad && expanded))
+  if (dropout.p == 1.0)
     return wengert::Kernels::embed_dropout_backward(grad, ids, place, dropout, saved, token_rows, position_rows, skip,
                                                     token_grad, position_grad);
   SumRows sums{};
@@ -187,7 +217,7 @@ void Kernels::embed_dropout_backward(const Tensor& grad, const Tensor& ids, cons
   }
   if (!position_grad) return;
   if (place.ids.defined()) {
-    const Occurrences found = find_occurrences(place.ids, position_rows, {});
+    const Occurrences found = find_occurrences(repeated(place.ids, ids.numel()), position_rows, {});
     *position_grad = {found.ids, sum_occurrences(table, sums, found, grad), position_rows};
     return;
   }

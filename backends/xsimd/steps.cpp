@@ -14,16 +14,11 @@ namespace {
 
 constexpr std::int64_t rows_ahead = 4;
 
-// Brings a row on its way into the second-level cache.
-void prefetch(const float* row, std::int64_t d) {
-  for (std::int64_t i = 0; i < d; i += 16) __builtin_prefetch(row + i, 1, 2);
-}
-
 // Calls range(gradient, first, count) for the elements that a step touches; a null gradient stands for zeros. `touched`
 // are the tensors, like the parameter, that it works on.
 template <class Range>
-void for_each_range(const Gradient& grad, const Shape& shape, bool lazy, std::initializer_list<const float*> touched,
-                    Range range) {
+void for_each_range(const Table& table, const Gradient& grad, const Shape& shape, bool lazy,
+                    std::initializer_list<const float*> touched, Range range) {
   // Each is read and written; so much for the gradient.
   const std::int64_t bytes_per_element = 8 * static_cast<std::int64_t>(touched.size()) + 4;
   const auto* values = read<float>(grad.values());
@@ -39,7 +34,7 @@ void for_each_range(const Gradient& grad, const Shape& shape, bool lazy, std::in
       for (std::int64_t k = begin; k < end; ++k) {
         if (k + rows_ahead < end)
           for (const float* tensor : touched)
-            if (tensor) prefetch(tensor + ids[k + rows_ahead] * d, d);
+            if (tensor) table.prefetch(tensor + ids[k + rows_ahead] * d, d);
         range(values + k * d, ids[k] * d, d);
       }
     });
@@ -65,7 +60,7 @@ void Kernels::sgd_step(const SgdStep& step, const Gradient& grad, Tensor& param,
   const bool stays =
       !scalars.has_momentum && !scalars.has_decay && std::isfinite(scalars.lr) && !std::signbit(scalars.lr);
   const bool lazy = step.lazy_rows || stays;
-  for_each_range(grad, param.shape(), lazy, {p, m}, [&](const float* g, std::int64_t first, std::int64_t count) {
+  for_each_range(table, grad, param.shape(), lazy, {p, m}, [&](const float* g, std::int64_t first, std::int64_t count) {
     table.sgd(scalars, g, p + first, m ? m + first : nullptr, count);
   });
 }
@@ -73,7 +68,7 @@ void Kernels::sgd_step(const SgdStep& step, const Gradient& grad, Tensor& param,
 void Kernels::adam_step(const AdamStep& step, const Gradient& grad, Tensor& param, Tensor& m, Tensor& v) {
   const bits::AdamScalars<float> scalars(step);
   auto *p = write<float>(param), *first = write<float>(m), *second = write<float>(v);
-  for_each_range(grad, param.shape(), step.lazy_rows, {p, first, second},
+  for_each_range(table, grad, param.shape(), step.lazy_rows, {p, first, second},
                  [&](const float* g, std::int64_t begin, std::int64_t count) {
                    table.adam(scalars, g, p + begin, first + begin, second + begin, count);
                  });

@@ -112,17 +112,28 @@ struct Table {
                       float* out);
   float (*sum_row)(const float* x, std::int64_t n);  // the fixed tree
   float (*max_row)(const float* x, std::int64_t n);
-  double (*sum_squares)(const float* x, std::int64_t n);  // in double, the fixed tree of docs/bits.md
+  double (*sum_squares)(const float* x, std::int64_t n);       // in double, the fixed tree of docs/bits.md
+  std::int64_t (*argmax_row)(const float* x, std::int64_t n);  // n > 0; the first one, NaN the largest
+  // Smallest and largest of n ids; those equal to *skip do not count (null: all do).
+  void (*id_range)(const std::int64_t* ids, std::int64_t n, const std::int64_t* skip, std::int64_t* smallest,
+                   std::int64_t* largest);
+  // out[i][j] = in[j][i] for i < rows, j < columns; rows of `in` and `out` are so many floats apart.
+  void (*transpose)(const float* in, std::int64_t in_row, float* out, std::int64_t out_row, std::int64_t rows,
+                    std::int64_t columns);
 
   // Groups of 128 elements [begin, end) of a mask.
   void (*keep_mask)(const Drawing& drawing, std::int64_t begin, std::int64_t end, std::uint8_t* mask);
   // Elements [begin, end); begin is a multiple of 8.
   void (*apply_mask)(const float* x, const std::uint8_t* mask, float scale, float* out, std::int64_t begin,
                      std::int64_t end);
+  // Draws groups [begin, end) of the mask of x (n) and writes the dropped elements.
+  void (*drop)(const Drawing& drawing, const float* x, std::int64_t n, std::uint8_t* mask, float* out,
+               std::int64_t begin, std::int64_t end);
   // Rows [begin, end); begin * d is a multiple of 128 if there is a mask.
   void (*embed)(const Embed& embed, std::int64_t begin, std::int64_t end);
   void (*sum_rows)(const SumRows& sums, std::int64_t begin, std::int64_t end);
   void (*split_rows)(const SplitRows& split, std::int64_t begin, std::int64_t end);  // positions [begin, end)
+  void (*prefetch)(const float* row, std::int64_t d);                                // towards the second-level cache
   void (*add)(const float* x, float* out, std::int64_t n);                           // out += x
 
   // g null: the gradient is +0. momentum null: there is none.

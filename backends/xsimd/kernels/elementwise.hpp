@@ -252,5 +252,63 @@ float max_row(const float* x, std::int64_t n) {
   return largest;
 }
 
+std::int64_t argmax_row(const float* x, std::int64_t n) {
+  const float largest = max_row(x, n);
+  std::int64_t i = 0;
+  if (largest != largest) {
+    while (x[i] == x[i]) ++i;
+    return i;
+  }
+  const Floats wanted(largest);
+  while (i + width <= n && !xsimd::any(load(x + i) == wanted)) i += width;
+  while (x[i] != largest) ++i;
+  return i;
+}
+
+void id_range(const std::int64_t* ids, std::int64_t n, const std::int64_t* skip, std::int64_t* smallest,
+              std::int64_t* largest) {
+  using Ids = xsimd::batch<std::int64_t, Arch>;
+  constexpr auto lanes = static_cast<std::int64_t>(Ids::size);
+  constexpr std::int64_t chains = 4;
+  std::int64_t low = INT64_MAX, high = INT64_MIN, i = 0;
+  const auto count = [&](std::int64_t id) WENGERT_LAMBDA {
+    if (skip && id == *skip) return;
+    low = id < low ? id : low;
+    high = id > high ? id : high;
+  };
+  if (!skip && n >= chains * lanes) {
+    Ids lows[chains], highs[chains];
+    for (std::int64_t c = 0; c < chains; ++c) lows[c] = highs[c] = Ids::load_unaligned(ids + c * lanes);
+    for (i = chains * lanes; i + chains * lanes <= n; i += chains * lanes)
+      for (std::int64_t c = 0; c < chains; ++c) {
+        const Ids x = Ids::load_unaligned(ids + i + c * lanes);
+        lows[c] = xsimd::min(lows[c], x);
+        highs[c] = xsimd::max(highs[c], x);
+      }
+    std::int64_t each[2 * chains * lanes];
+    for (std::int64_t c = 0; c < chains; ++c) {
+      lows[c].store_unaligned(each + 2 * c * lanes);
+      highs[c].store_unaligned(each + (2 * c + 1) * lanes);
+    }
+    for (const std::int64_t id : each) count(id);
+  }
+  for (; i < n; ++i) count(ids[i]);
+  *smallest = low;
+  *largest = high;
+}
+
+void transpose_plane(const float* in, std::int64_t in_row, float* out, std::int64_t out_row, std::int64_t rows,
+                     std::int64_t columns) {
+  const std::int64_t whole_rows = rows / transposed * transposed, whole_columns = columns / transposed * transposed;
+  for (std::int64_t j = 0; j < whole_columns; j += transposed)
+    for (std::int64_t i = 0; i < whole_rows; i += transposed)
+      transpose(in + j * in_row + i, in_row, out + i * out_row + j, out_row);
+  const auto singly = [&](std::int64_t i, std::int64_t j) { out[i * out_row + j] = in[j * in_row + i]; };
+  for (std::int64_t i = 0; i < whole_rows; ++i)
+    for (std::int64_t j = whole_columns; j < columns; ++j) singly(i, j);
+  for (std::int64_t i = whole_rows; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) singly(i, j);
+}
+
 }  // namespace
 }  // namespace wengert::xsimd_backend

@@ -42,10 +42,22 @@ void apply_mask(const float* x, const std::uint8_t* mask, float scale, float* ou
     apply_mask_from<false>(x, mask, scale, out, begin, end);
 }
 
-// --- The fused forward: gather, add, drop and store, a row at a time; the bits are drawn just before they are needed
-// ---
+void drop(const Drawing& drawing, const float* x, std::int64_t n, std::uint8_t* mask, float* out, std::int64_t begin,
+          std::int64_t end) {
+  const Philox philox(drawing);
+  for (std::int64_t group = begin; group < end; group += groups_together) {
+    const std::int64_t until = group + groups_together < end ? group + groups_together : end;
+    philox.draw(group, until, mask);
+    apply_mask_from<true>(x, mask, drawing.scale, out, 128 * group, 128 * until < n ? 128 * until : n);
+  }
+}
 
-constexpr std::int64_t rows_ahead = 12;
+// --- The fused forward: gather, add, drop and store. Where elements are dropped, a row is taken in stripes: the bits
+// of one are drawn just before, and as much of a coming row is fetched, so that the processor computes the one while it
+// waits for the other. Stripes have no branches inside, for the same reason as `prefetch`. ---
+
+constexpr std::int64_t rows_ahead = 8;
+constexpr std::int64_t stripe = 128 * groups_together, stripe_registers = stripe / width;
 
 template <bool Added, bool Masked, bool Even, bool Stream>
 void embed_rows(const Embed& args, std::int64_t begin, std::int64_t end) {
@@ -53,52 +65,69 @@ void embed_rows(const Embed& args, std::int64_t begin, std::int64_t end) {
   const Floats factor(args.drawing.scale);
   const Philox philox(args.drawing);
   std::int64_t drawn = begin * d / 128;
+  const auto draw_until = [&](std::int64_t element) WENGERT_LAMBDA {
+    const std::int64_t needed = (element + 127) / 128;
+    if (drawn >= needed) return;
+    const std::int64_t together = drawn + groups_together;
+    const std::int64_t until = together < needed || last < together ? needed : together;
+    philox.draw(drawn, until, args.mask);
+    drawn = until;
+  };
   std::int64_t at = Added ? begin % args.period : 0;
   for (std::int64_t i = begin; i < end; ++i) {
-    if (i + rows_ahead < end) prefetch(args.tokens + args.ids[i + rows_ahead] * d, d);
-    if constexpr (Masked) {
-      const std::int64_t needed = ((i + 1) * d + 127) / 128;
-      if (drawn < needed) {
-        const std::int64_t until =
-            (needed - drawn) % 2 == 1 && needed < last ? needed + 1 : needed;  // two at a time are faster
-        philox.draw(drawn, until, args.mask);
-        drawn = until;
-      }
-    }
     const float* token = args.tokens + args.ids[i] * d;
+    const float* coming = args.tokens + args.ids[i + rows_ahead < end ? i + rows_ahead : i] * d;
     const float* position =
         Added ? args.positions + (args.position_ids ? args.position_ids[at] : args.start + at) * d : nullptr;
     if (Added && ++at == args.period) at = 0;
     float* out = args.out + i * d;
-    for_each_register(d, [&](std::int64_t j, auto get, auto put) WENGERT_LAMBDA {
+    const auto step = [&](std::int64_t j, std::int64_t count, auto get, auto put) WENGERT_LAMBDA {
       Floats x = get(token + j);
       if constexpr (Added) x = x + get(position + j);
-      if constexpr (Masked) {
-        const std::int64_t count = d - j < width ? d - j : width;
-        x = select_bits(bits_at<Even>(args.mask, i * d + j, count), x * factor);
-      }
+      if constexpr (Masked) x = select_bits(bits_at<Even>(args.mask, i * d + j, count), x * factor);
       if constexpr (Stream)
         store_streaming(out + j, x);
       else
         put(out + j, x);
+    };
+    std::int64_t from = 0;
+    for (; from + stripe <= d; from += stripe) {
+      if (Masked) prefetch(coming + from, stripe);
+      if constexpr (Masked) draw_until(i * d + from + stripe);
+#pragma GCC unroll 16
+      for (std::int64_t r = 0; r < stripe_registers; ++r)
+        step(
+            from + r * width, width, [](const float* x) WENGERT_LAMBDA { return load(x); },
+            [](float* to, Floats x) WENGERT_LAMBDA { store(to, x); });
+    }
+    if (!Masked) prefetch(coming, d);
+    if (from == d) continue;
+    if (Masked) prefetch(coming + from, d - from);
+    if constexpr (Masked) draw_until(i * d + d);
+    for_each_register(d - from, [&](std::int64_t r, auto get, auto put) WENGERT_LAMBDA {
+      const std::int64_t j = from + r;
+      step(j, d - j < width ? d - j : width, get, put);
     });
   }
   if constexpr (Stream) _mm_sfence();
 }
 
-void embed(const Embed& args, std::int64_t begin, std::int64_t end) {
+template <bool Added, bool Masked>
+void embed_as(const Embed& args, std::int64_t begin, std::int64_t end) {
   const bool even = args.d % width == 0;
-  const bool stream = args.stream && even && reinterpret_cast<std::uintptr_t>(args.out) % 64 == 0;
-  if (!args.positions)
-    return stream ? embed_rows<false, false, true, true>(args, begin, end)
-                  : embed_rows<false, false, true, false>(args, begin, end);
-  if (!args.mask)
-    return stream ? embed_rows<true, false, true, true>(args, begin, end)
-                  : embed_rows<true, false, true, false>(args, begin, end);
-  if (!even) return embed_rows<true, true, false, false>(args, begin, end);
-  return stream ? embed_rows<true, true, true, true>(args, begin, end)
-                : embed_rows<true, true, true, false>(args, begin, end);
+  if (Masked && !even) return embed_rows<Added, Masked, false, false>(args, begin, end);
+  if (args.stream && even && reinterpret_cast<std::uintptr_t>(args.out) % 64 == 0)
+    return embed_rows<Added, Masked, true, true>(args, begin, end);
+  embed_rows<Added, Masked, true, false>(args, begin, end);
 }
+
+void embed(const Embed& args, std::int64_t begin, std::int64_t end) {
+  if (!args.positions) return embed_as<false, false>(args, begin, end);
+  if (!args.mask) return embed_as<true, false>(args, begin, end);
+  embed_as<true, true>(args, begin, end);
+}
+
+void prefetch_row(const float* row, std::int64_t d) { prefetch(row, d); }
 
 // --- Sums of rows: the gradients of both tables ---
 

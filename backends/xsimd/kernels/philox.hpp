@@ -3,6 +3,10 @@
 namespace wengert::xsimd_backend {
 namespace {
 
+// Groups of 128 elements that are drawn together where possible: with enough registers for two, since a round waits for
+// the last.
+constexpr std::int64_t groups_together = width == 16 ? 2 : 1;
+
 // One drawing with all that is the same for every counter. The round keys lie in memory, ready to be operands.
 class Philox {
  public:
@@ -20,7 +24,7 @@ class Philox {
   // Groups [begin, end) of 128 elements.
   WENGERT_INLINE void draw(std::int64_t begin, std::int64_t end, std::uint8_t* mask) const {
     std::int64_t group = begin;
-    if constexpr (width == 16)  // enough registers for two at a time, and a round waits for the last
+    if constexpr (groups_together == 2)
       for (; group + 2 <= end; group += 2) draw_parts<2>(first(group), mask + 16 * group);
     for (; group < end; ++group) {
       for (int part = 0; part < 16 / counters; ++part)

@@ -16,9 +16,14 @@ struct Kernels : reference::Kernels<float> {
 
   explicit Kernels(const Table& functions) : table(functions) {}
 
+  void fill(Tensor& out, double value) override;
+  void copy_strided(const Shape& extent, const Tensor& in, const StridedView& from, Tensor& out,
+                    const StridedView& to) override;
   void unary(Unary op, const Tensor& x, double scalar, Tensor& out) override;
   void binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) override;
   void reduce(Reduce op, const Axis& axis, const Tensor& x, Tensor& out) override;
+  void argmax(const Axis& axis, const Tensor& x, Tensor& out) override;
+  IdRange id_range(const Tensor& ids, std::optional<std::int64_t> skip) override;
   void sum_squares(const Tensor& x, Tensor& out) override;
   void gather_rows(const Tensor& rows, const Tensor& ids, Tensor& out) override;
   RowGrad merge_rows(const Tensor& ids, const Tensor& rows, std::int64_t num_rows,
@@ -26,6 +31,8 @@ struct Kernels : reference::Kernels<float> {
   void add_rows(const RowGrad& rows, Tensor& dense) override;
   void keep_mask(const wengert::Dropout& dropout, std::int64_t count, Tensor& bits) override;
   void apply_mask(const Tensor& x, const Tensor& bits, double scale, Tensor& out) override;
+  void dropout(const Tensor& x, const wengert::Dropout& dropout, Tensor& out, Saved& saved) override;
+  void dropout_backward(const Tensor& grad, const wengert::Dropout& dropout, const Saved& saved, Tensor& out) override;
   void embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids, const Positions& place,
                      const wengert::Dropout& dropout, Tensor& out, Saved& saved) override;
   void embed_dropout_backward(const Tensor& grad, const Tensor& ids, const Positions& place,
