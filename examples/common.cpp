@@ -60,8 +60,13 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
   std::string backend;
   int threads = 0;
   CLI::App app(program.about, program.name);
-  app.add_option("--backend", backend, "backend to compute with (default: WENGERT_BACKEND, or xsimd)")
-      ->check(CLI::IsMember(wengert::backend_names()));
+  app.add_option("--backend", backend,
+                 fmt::format("backend to compute with: {}, or a plug-in (default: WENGERT_BACKEND, or xsimd)",
+                             fmt::join(wengert::backend_names(), ", ")))
+      ->check([](const std::string& name) {
+        std::string reason;
+        return wengert::backend_available(name, &reason) ? std::string() : reason;
+      });
   app.add_option("--seed", options.seed, fmt::format("seed of everything random (default: {})", program.seed))
       ->check([](const std::string& text) {  // CLI11 reads -1 as 2^64 - 1
         return text.starts_with('-') ? "a seed is at least 0, not " + text : std::string();
