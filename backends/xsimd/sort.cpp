@@ -67,9 +67,10 @@ Occurrences find(const Tensor& ids, int bits, std::optional<std::int64_t> skip) 
   Occurrences found;
   found.order = empty({kept}, ids);
   auto *order = write<std::int64_t>(found.order), *start = write<std::int64_t>(starts);
-  for (std::int64_t i = 0; i < kept; ++i) {
+  for (std::int64_t i = 0; i < kept; ++i) {  // without branches: no processor can guess where an id ends
     order[i] = place_of(sorted[i]);
-    if (i == 0 || id_of(sorted[i]) != id_of(sorted[i - 1])) start[found.count++] = i;
+    start[found.count] = i;  // stays if an id begins here
+    found.count += i == 0 || id_of(sorted[i]) != id_of(sorted[i - 1]) ? 1 : 0;
   }
   start[found.count] = kept;
   found.ids = empty({found.count}, ids);
@@ -91,14 +92,12 @@ Repeats find_repeats(const Occurrences& found, std::int64_t m) {
   Repeats repeats{0, empty({m}, found.ids), empty({found.count}, found.ids)};
   auto *slot = write<std::int64_t>(repeats.slots), *repeated = write<std::int64_t>(repeats.repeated);
   const auto *order = read<std::int64_t>(found.order), *start = read<std::int64_t>(found.starts);
-  if (found.order.numel() != m) std::fill_n(slot, m, -1);  // some were left out
+  std::fill_n(slot, m, -1);
   for (std::int64_t i = 0; i < found.count; ++i) {
-    if (start[i + 1] - start[i] == 1) {
-      slot[order[start[i]]] = i;
-      continue;
-    }
-    repeated[repeats.count++] = i;
-    for (std::int64_t k = start[i]; k < start[i + 1]; ++k) slot[order[k]] = -1;
+    const bool once = start[i + 1] - start[i] == 1;
+    slot[order[start[i]]] = once ? i : -1;
+    repeated[repeats.count] = i;
+    repeats.count += once ? 0 : 1;
   }
   return repeats;
 }
