@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#include <cstdint>
 #include <new>
 
 #include "sanitizers.hpp"
@@ -16,15 +15,14 @@ constexpr std::size_t page = 4096;
 // A kernel's variables, also as large as unoptimised and sanitized builds make them. Pages appear when they are used.
 constexpr std::size_t stack_bytes = 64 * page;
 
-thread_local Fiber* starting = nullptr;  // whose entry runs next
-
 }  // namespace
 
 // --- Switching stacks. The system's own swapcontext asks the kernel for the signal mask, a hundred times the cost. ---
 
 #if defined(__x86_64__)
 
-// Saves the registers that a call preserves on the present stack, and goes on where another stack saved its own.
+// Saves the registers that a call preserves on the present stack, and goes on where another stack saved its own. It
+// jumps instead of returning: the processor expects a return to lead back to its call.
 extern "C" void wengert_switch_stack(void** save, void* load);
 asm(R"(
 .text
@@ -46,86 +44,94 @@ wengert_switch_stack:
   popq %r12
   popq %rbx
   popq %rbp
-  ret
+  popq %rcx
+  jmpq *%rcx
 .size wengert_switch_stack, .-wengert_switch_stack
 )");
 
-struct Fiber::Stack {
-  char* bottom;
-  void* inner = nullptr;
-  void* outer = nullptr;
+struct Fiber::Context {
+  void* top = nullptr;
 
-  Stack(char* memory, void (*entry)()) : bottom(memory) {
+  void start(char* stack, void (*entry)()) {
     // What wengert_switch_stack expects: six registers, where to go on, and a return address that is never used.
-    auto** top = reinterpret_cast<void**>(memory + stack_bytes);
-    *--top = nullptr;
-    *--top = reinterpret_cast<void*>(entry);
-    for (int i = 0; i < 6; ++i) *--top = nullptr;
-    inner = top;
+    auto** at = reinterpret_cast<void**>(stack + stack_bytes);
+    *--at = nullptr;
+    *--at = reinterpret_cast<void*>(entry);
+    for (int i = 0; i < 6; ++i) *--at = nullptr;
+    top = at;
   }
-  void enter() { wengert_switch_stack(&outer, inner); }
-  void leave() { wengert_switch_stack(&inner, outer); }
+  static void exchange(Context& from, Context& to) { wengert_switch_stack(&from.top, to.top); }
 };
 
 #else
 
-struct Fiber::Stack {
-  char* bottom;
-  ucontext_t inner{}, outer{};
+struct Fiber::Context {
+  ucontext_t context{};
 
-  Stack(char* memory, void (*entry)()) : bottom(memory) {
-    getcontext(&inner);
-    inner.uc_stack.ss_sp = memory;
-    inner.uc_stack.ss_size = stack_bytes;
-    makecontext(&inner, entry, 0);
+  void start(char* stack, void (*entry)()) {
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack;
+    context.uc_stack.ss_size = stack_bytes;
+    makecontext(&context, entry, 0);
   }
-  void enter() { swapcontext(&outer, &inner); }
-  void leave() { swapcontext(&inner, &outer); }
+  static void exchange(Context& from, Context& to) { swapcontext(&from.context, &to.context); }
 };
 
 #endif
 
-Fiber::Fiber(void (*body)(void*), void* argument) : body_(body), argument_(argument) {
+// A stack, and what the sanitizers want to know of it.
+struct Fiber::Side {
+  Context context{};
+  const void* bottom = nullptr;
+  std::size_t size = 0;
+  void* fake_stack = nullptr;
+  void* tsan = nullptr;
+};
+
+thread_local Fiber::Side Fiber::home_;
+thread_local Fiber* Fiber::starting_ = nullptr;
+
+Fiber::Fiber(void (*body)(void*), void* argument) : body_(body), argument_(argument), side_(std::make_unique<Side>()) {
   // Below the stack lies a page that traps.
   void* memory =
       mmap(nullptr, page + stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   mprotect(memory, page, PROT_NONE);
-  stack_ = new Stack(static_cast<char*>(memory) + page, &Fiber::entry);
-  tsan_ = tsan_create_fiber();
+  char* const bottom = static_cast<char*>(memory) + page;
+  side_->bottom = bottom, side_->size = stack_bytes;
+  side_->context.start(bottom, &Fiber::entry);
+  side_->tsan = tsan_create_fiber();
 }
 
 Fiber::~Fiber() {
-  tsan_destroy_fiber(tsan_);
-  asan_forget(stack_->bottom, stack_bytes);
-  munmap(stack_->bottom - page, page + stack_bytes);
-  delete stack_;
+  tsan_destroy_fiber(side_->tsan);
+  asan_forget(const_cast<void*>(side_->bottom), stack_bytes);
+  munmap(static_cast<char*>(const_cast<void*>(side_->bottom)) - page, page + stack_bytes);
 }
 
 void Fiber::entry() {
-  Fiber& self = *starting;
-  self.arrived();
+  Fiber& self = *starting_;
+  asan_finish_switch(nullptr, &home_.bottom, &home_.size);  // it was started by `resume`
   self.body_(self.argument_);
   __builtin_unreachable();
 }
 
-void Fiber::arrived() { asan_finish_switch(fake_stack_, &outer_bottom_, &outer_size_); }
+void Fiber::go(Side& from, Side& to, bool ordered) {
+  asan_start_switch(&from.fake_stack, to.bottom, to.size);
+  tsan_switch_to_fiber(to.tsan, ordered);
+  Context::exchange(from.context, to.context);
+  asan_finish_switch(from.fake_stack, nullptr, nullptr);
+}
 
 void Fiber::resume(bool ordered) {
   ordered_ = ordered;
-  starting = this;
-  outer_tsan_ = tsan_current_fiber();
-  asan_start_switch(&outer_fake_stack_, stack_->bottom, stack_bytes);
-  tsan_switch_to_fiber(tsan_, ordered);
-  stack_->enter();
-  asan_finish_switch(outer_fake_stack_, nullptr, nullptr);
+  starting_ = this;
+  home_.tsan = tsan_current_fiber();
+  go(home_, *side_, ordered);
 }
 
-void Fiber::suspend() {
-  asan_start_switch(&fake_stack_, outer_bottom_, outer_size_);
-  tsan_switch_to_fiber(outer_tsan_, ordered_);
-  stack_->leave();
-  arrived();
-}
+void Fiber::suspend() { go(*side_, home_, ordered_); }
+
+void Fiber::hand_over(Fiber& next) { go(*side_, *next.side_, ordered_); }
 
 }  // namespace wengert::emulator

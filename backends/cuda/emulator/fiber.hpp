@@ -1,8 +1,9 @@
 #pragma once
-/// A stack of its own that runs until it suspends itself, and goes on from there. The sanitizers are told of every
-/// switch.
+/// A stack of its own that runs until it hands over to another, and goes on from there later. The sanitizers are told
+/// of every switch.
 
 #include <cstddef>
+#include <memory>
 
 namespace wengert::emulator {
 
@@ -15,28 +16,27 @@ class Fiber {
   /// A suspended fiber is abandoned: destructors on its stack do not run.
   ~Fiber();
 
-  /// Runs it until its next `suspend`. Not from within a fiber. `ordered`: ThreadSanitizer takes what happened here
-  /// before as known there, and the reverse after; otherwise it looks at both as threads without synchronisation.
+  /// Runs it, and those that it hands over to, until one calls `suspend`. Not from within a fiber. `ordered`:
+  /// ThreadSanitizer takes what one side did before a switch as known to the other after it; otherwise it looks at them
+  /// as threads without synchronisation.
   void resume(bool ordered = true);
-  /// Called on the fiber: returns control to its `resume`.
+  /// Called on this fiber: returns control to `resume`.
   void suspend();
+  /// Called on this fiber: lets `next` go on instead.
+  void hand_over(Fiber& next);
 
  private:
-  struct Stack;
+  struct Context;
+  struct Side;
   [[noreturn]] static void entry();
-  void arrived();
+  static void go(Side& from, Side& to, bool ordered);
 
   void (*body_)(void*);
   void* argument_;
-  Stack* stack_;
+  std::unique_ptr<Side> side_;
+  static thread_local Side home_;  // of `resume`
+  static thread_local Fiber* starting_;
   bool ordered_ = true;
-  // What the sanitizers keep about both sides.
-  void* fake_stack_ = nullptr;
-  void* outer_fake_stack_ = nullptr;
-  const void* outer_bottom_ = nullptr;
-  std::size_t outer_size_ = 0;
-  void* tsan_ = nullptr;
-  void* outer_tsan_ = nullptr;
 };
 
 }  // namespace wengert::emulator

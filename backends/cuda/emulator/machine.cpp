@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <bit>
 #include <string_view>
 #include <utility>
 
@@ -84,7 +85,7 @@ void Machine::run_block(std::int64_t block) {
     Warp& warp = warps_[first / warp_size];
     warp.absent = count_ - first >= warp_size ? 0u : ~0u << (count_ - first);
     warp.barriers = 0;
-    for (Gathering& gathering : warp.gatherings) gathering.present = 0;
+    warp.gathering = 0;
   }
   for (int i = 0; i < count_; ++i) threads_[i].state = State::unstarted;
   for (Array& array : arrays_) {
@@ -93,7 +94,7 @@ void Machine::run_block(std::int64_t block) {
   }
   while (ended_ < count_) {
     if (ready_count_ > 0)
-      go_on(ready_[--ready_count_]);
+      next_ready().resume(!options.separate_threads);
     else if (started_ < count_)
       start_some();
     else
@@ -103,12 +104,14 @@ void Machine::run_block(std::int64_t block) {
   }
 }
 
-void Machine::go_on(int index) {
+// The thread that goes on next, of those that are ready.
+Fiber& Machine::next_ready() {
+  const int index = ready_[--ready_count_];
   threads_[index].state = State::running;
   current_ = index;
   threadIdx.x = static_cast<unsigned>(index);
   running_ = threads_[index].fiber;
-  running_->resume(!options.separate_threads);
+  return *running_;
 }
 
 void Machine::start_some() {
@@ -133,7 +136,7 @@ void Machine::run_threads(Fiber& self) {
       const int index = descending_ ? count_ - 1 - started_ : started_;
       ++started_;
       run_thread(index);
-      if (running_ != &self || options.separate_threads) break;
+      if (options.separate_threads) break;  // the next one is another thread to ThreadSanitizer, too
     }
     if (!options.separate_threads) idle_.push_back(&self);
     self.suspend();
@@ -188,7 +191,10 @@ void Machine::wait() {
   Thread& self = threads_[current_];
   self.state = State::waiting;
   self.fiber = running_;
-  running_->suspend();
+  if (ready_count_ > 0)
+    self.fiber->hand_over(next_ready());
+  else
+    self.fiber->suspend();
 }
 
 void Machine::make_ready(int index) {
@@ -221,17 +227,18 @@ bool Machine::complete_warp(const Thread& last) {
       fault(fmt::format("{} at {}: lane {} of the mask {:#010x} {}", name_of(last.meeting), text(last.where), lane,
                         last.mask, first + lane < count_ ? "has ended" : "does not exist"));
 
-  Gathering* mine = nullptr;  // what fits what `last` waits for, or else a free one
-  for (Gathering& gathering : warp.gatherings) {
-    const bool fits = gathering.present != 0 && gathering.meeting == last.meeting && gathering.mask == last.mask &&
-                      same_place(gathering.where, last.where);
-    if (fits || (!mine && gathering.present == 0)) mine = &gathering;
-    if (fits) break;
+  int place = std::countr_one(warp.gathering);  // a free one, unless there is one that fits
+  for (unsigned rest = warp.gathering; rest != 0; rest &= rest - 1) {
+    const Gathering& other = warp.gatherings[std::countr_zero(rest)];
+    if (other.meeting == last.meeting && other.mask == last.mask && same_place(other.where, last.where))
+      place = std::countr_zero(rest);
   }
-  if (mine->present == 0) *mine = {last.meeting, last.mask, last.where, 0};
-  mine->present |= 1u << (current_ % warp_size);
-  if (mine->present != last.mask) return false;
-  mine->present = 0;
+  Gathering& mine = warp.gatherings[place];
+  if (!has_lane(warp.gathering, place)) mine = {last.meeting, last.mask, last.where, 0};
+  warp.gathering |= 1u << place;
+  mine.present |= 1u << (current_ % warp_size);
+  if (mine.present != last.mask) return false;
+  warp.gathering &= ~(1u << place);
 
   std::uint64_t ballot = 0;
   for (int lane = 0; lane < warp_size; ++lane)

@@ -58,11 +58,12 @@ class Machine {
     Meeting meeting = Meeting::barrier;
     unsigned mask = 0;
     Place where{};
-    unsigned present = 0;  // 0: not in use
+    unsigned present = 0;
   };
   struct Warp {
     unsigned absent = 0;  // lanes that have ended, or do not exist
     unsigned barriers = 0;
+    unsigned gathering = 0;  // which of these are in use
     Gathering gatherings[warp_size];
     char order = 0;  // what ThreadSanitizer knows its barriers by
   };
@@ -75,7 +76,7 @@ class Machine {
   };
 
   void run_block(std::int64_t block);
-  void go_on(int index);
+  Fiber& next_ready();
   void start_some();
   void run_threads(Fiber& self);
   void run_thread(int index);
