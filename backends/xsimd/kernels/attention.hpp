@@ -8,32 +8,66 @@
 namespace wengert::xsimd_backend {
 namespace {
 
-constexpr std::int64_t query_rows = 4 * tile_rows;  // of a tile
-constexpr std::int64_t block_keys = 256;            // a whole number of panels, and of groups of 128 random bits
-static_assert(block_keys % tile_columns == 0 && block_keys <= block_k);
+constexpr std::int64_t query_rows = 48;               // of a tile; a multiple of every tile_rows
+constexpr std::int64_t block_keys = 256;              // a whole number of panels, and of groups of 128 random bits
+constexpr std::int64_t weight_row = block_keys + 16;  // rows of weights apart: not a power of two, for the cache's sake
+static_assert(query_rows % tile_rows == 0 && block_keys % tile_columns == 0 && block_keys <= block_k);
 
-// c (rows, columns) = alpha * a b + beta * c, from what pack_a made of a and a block of packed panels of b, of which
-// each has `stored` rows and the first `depth` count.
-WENGERT_INLINE void multiply_packed(const float* a, const float* b, std::int64_t stored, std::int64_t depth, float* c,
-                                    std::int64_t c_row, std::int64_t rows, std::int64_t columns, float alpha,
-                                    float beta) {
-  for (std::int64_t column = 0; column < columns; column += tile_columns)
-    for (std::int64_t tile = 0; tile < rows; tile += tile_rows)
-      multiply_tile(a + tile * depth, b + column * stored, depth, c + tile * c_row + column, c_row,
-                    smaller(tile_rows, rows - tile), smaller(tile_columns, columns - column), alpha, beta, nullptr);
+// A matrix as the left operand, where it lies: element (i, p) at x[i * row + p * column]. To pack it, as large products
+// do, would cost as much as to multiply it by the few columns there are.
+struct Left {
+  const float* x;
+  std::int64_t row, column;
+};
+
+// Not inlined: the sums would not stay in registers.
+template <int Rows>
+__attribute__((noinline)) void multiply_rows_by_panel(const Left& a, const float* b, std::int64_t depth, float* c,
+                                                      std::int64_t c_row, std::int64_t columns, float alpha,
+                                                      float beta) {
+  Floats sum[Rows][2];
+#pragma GCC unroll 12
+  for (int i = 0; i < Rows; ++i) sum[i][0] = sum[i][1] = Floats(0.0F);
+  const float* from = a.x;
+  for (std::int64_t p = 0; p < depth; ++p, from += a.column, b += tile_columns) {
+    const Floats b0 = load(b), b1 = load(b + width);
+#pragma GCC unroll 12
+    for (int i = 0; i < Rows; ++i) {
+      const Floats value(from[i * a.row]);
+      sum[i][0] = multiply_add(value, b0, sum[i][0]);
+      sum[i][1] = multiply_add(value, b1, sum[i][1]);
+    }
+  }
+  const Floats scale(alpha), keep(beta);
+  const auto finish = [&](Floats total, float* out, std::int64_t count) WENGERT_LAMBDA {
+    total = total * scale;
+    if (count >= width) return store(out, beta == 0.0F ? total : total + keep * load(out));
+    store_some(out, beta == 0.0F ? total : total + keep * load_some(out, count), count);
+  };
+#pragma GCC unroll 12
+  for (int i = 0; i < Rows; ++i) {
+    finish(sum[i][0], c + i * c_row, columns);
+    if (columns > width) finish(sum[i][1], c + i * c_row + width, columns - width);
+  }
 }
 
-// Rows of a matrix, or of its transpose, as the left operand.
-void pack_left(const float* x, std::int64_t row_step, std::int64_t column_step, std::int64_t rows, std::int64_t columns,
-               float* packed) {
-  Product product{};
-  product.a = x, product.a_row = row_step, product.a_col = column_step;
-  pack_a(product, 0, rows, 0, columns, packed);
+// c (rows, columns) = alpha * a b + beta * c, from packed panels of b, of which each has `stored` rows and the first
+// `depth` count.
+void multiply_packed(Left a, const float* b, std::int64_t stored, std::int64_t depth, float* c, std::int64_t c_row,
+                     std::int64_t rows, std::int64_t columns, float alpha, float beta) {
+  constexpr int most = static_cast<int>(tile_rows), some = most / 3;
+  for (std::int64_t column = 0; column < columns; column += tile_columns, b += tile_columns * stored) {
+    const std::int64_t left = smaller(tile_columns, columns - column);
+    const auto at = [&](std::int64_t i) WENGERT_LAMBDA { return Left{a.x + i * a.row, a.row, a.column}; };
+    std::int64_t i = 0;
+    for (; i + most <= rows; i += most)
+      multiply_rows_by_panel<most>(at(i), b, depth, c + i * c_row + column, c_row, left, alpha, beta);
+    for (; i + some <= rows; i += some)
+      multiply_rows_by_panel<some>(at(i), b, depth, c + i * c_row + column, c_row, left, alpha, beta);
+    for (; i < rows; ++i) multiply_rows_by_panel<1>(at(i), b, depth, c + i * c_row + column, c_row, left, alpha, beta);
+  }
 }
-// The transpose of weights (rows, keys) as the left operand.
-void pack_turned(const float* weights, std::int64_t rows, std::int64_t keys, float* packed) {
-  pack_left(weights, 1, block_keys, keys, rows, packed);
-}
+
 // A matrix (rows, columns), or the transpose of one, as the right operand; rows <= block_k.
 void pack_right(const float* x, std::int64_t row_step, std::int64_t column_step, std::int64_t rows,
                 std::int64_t columns, float* packed) {
@@ -138,17 +172,10 @@ struct Room {
   }
 };
 std::int64_t key_blocks(const Attend& args) { return (args.tk + block_keys - 1) / block_keys; }
-// The largest left operand: queries or weights (query_rows, d or 256), or weights turned (256, query_rows).
-std::int64_t left_floats(const Attend& args) {
-  const std::int64_t depth = args.d > block_keys ? args.d : block_keys;
-  return query_rows * depth + tile_rows * depth;
-}
-
 std::int64_t attend_floats(const Attend& args, bool backward) {
   const std::int64_t blocks = key_blocks(args), each = Keys::wide(args) + Keys::narrow(args);
-  const std::int64_t tile = query_rows * block_keys, right = query_rows * padded(args.d);
-  return backward ? 2 * blocks * each + 2 * tile + 2 * right + query_rows + 3 * left_floats(args) + 16 * 12
-                  : blocks * each + tile + left_floats(args) * 2 + 16 * 6;
+  const std::int64_t tile = query_rows * weight_row, right = query_rows * padded(args.d);
+  return 16 * 16 + (backward ? 2 * blocks * each + 2 * tile + 2 * right + query_rows : blocks * each + tile);
 }
 
 // Tiles [begin, end) of all heads: query_rows queries each, fewer at the end of a sequence.
@@ -156,26 +183,25 @@ void attend(const Attend& args, std::int64_t begin, std::int64_t end, float* mem
   const std::int64_t d = args.d, blocks = key_blocks(args), tiles = (args.tq + query_rows - 1) / query_rows;
   Room room{memory};
   const Keys keys{args, room.take(blocks * Keys::wide(args)), room.take(blocks * Keys::narrow(args)), nullptr, nullptr};
-  float* const weights = room.take(query_rows * block_keys);
-  float *const queries = room.take(left_floats(args)), *const left = room.take(left_floats(args));
+  float* const weights = room.take(query_rows * weight_row);
   std::int64_t packed = -1;  // the head whose keys are packed
   for (std::int64_t at = begin; at < end; ++at) {
     const std::int64_t head = at / tiles, first = at % tiles * query_rows, rows = smaller(query_rows, args.tq - first);
     if (head != packed) keys.pack(packed = head);
     const float* mask = args.key_mask ? args.key_mask + head / args.heads * args.tk : nullptr;
     float *out = args.out + (head * args.tq + first) * d, *log_sums = args.log_sums + head * args.tq + first;
-    pack_left(args.q + (head * args.tq + first) * d, d, 1, rows, d, queries);
+    const Left queries{args.q + (head * args.tq + first) * d, d, 1};
     float shift[query_rows], sum[query_rows];
     for (std::int64_t i = 0; i < rows; ++i) shift[i] = -__builtin_inff(), sum[i] = 0.0F;
     bool some = false;
     for (std::int64_t block = 0; block < blocks; ++block) {
       const std::int64_t count = keys_seen(args, first + rows - 1, block, keys.count(block));
       if (count == 0) break;  // the future, from here on
-      multiply_packed(queries, keys.scores + block * Keys::wide(args), d, d, weights, block_keys, rows, count,
+      multiply_packed(queries, keys.scores + block * Keys::wide(args), d, d, weights, weight_row, rows, count,
                       args.scale, 0.0F);
       const float* block_mask = mask ? mask + block * block_keys : nullptr;
       for (std::int64_t i = 0; i < rows; ++i) {
-        float* row = weights + i * block_keys;
+        float* row = weights + i * weight_row;
         const std::int64_t seen = keys_seen(args, first + i, block, count);
         const float best = largest_score(row, block_mask, seen), before = shift[i];
         if (!(best <= before)) shift[i] = best;
@@ -197,9 +223,8 @@ void attend(const Attend& args, std::int64_t begin, std::int64_t end, float* mem
         for_each_part(seen, [&](std::int64_t j, auto get, auto put, std::int64_t)
                                 WENGERT_LAMBDA { put(row + j, kept.keep(j, get(row + j) * factor)); });
       }
-      pack_left(weights, block_keys, 1, rows, count, left);
-      multiply_packed(left, keys.values + block * Keys::narrow(args), keys.count(block), count, out, d, rows, d, 1.0F,
-                      some ? 1.0F : 0.0F);
+      multiply_packed({weights, weight_row, 1}, keys.values + block * Keys::narrow(args), keys.count(block), count, out,
+                      d, rows, d, 1.0F, some ? 1.0F : 0.0F);
       some = true;
     }
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -217,11 +242,9 @@ void attend_backward(const Attend& args, std::int64_t begin, std::int64_t end, f
   Room room{memory};
   const Keys keys{args, room.take(blocks * Keys::wide(args)), room.take(blocks * Keys::narrow(args)),
                   room.take(blocks * Keys::narrow(args)), room.take(blocks * Keys::wide(args))};
-  float *const weights = room.take(query_rows * block_keys), *const slopes = room.take(query_rows * block_keys);
+  float *const weights = room.take(query_rows * weight_row), *const slopes = room.take(query_rows * weight_row);
   float *const right_queries = room.take(query_rows * padded(d)), *const right_grads =
                                                                       room.take(query_rows * padded(d));
-  float *const left = room.take(left_floats(args)), *const grads = room.take(left_floats(args)),
-               *const queries = room.take(left_floats(args));
   float* const means = room.take(query_rows);
   for (std::int64_t head = begin; head < end; ++head) {
     keys.pack(head);
@@ -235,8 +258,6 @@ void attend_backward(const Attend& args, std::int64_t begin, std::int64_t end, f
       float* to_q = args.to_q + place;
       pack_right(q, d, 1, rows, d, right_queries);
       pack_right(grad, d, 1, rows, d, right_grads);
-      pack_left(q, d, 1, rows, d, queries);
-      pack_left(grad, d, 1, rows, d, grads);
       for (std::int64_t i = 0; i < rows; ++i) {  // the mean slope of a row's scores, from what came out
         means[i] = sum_registers(
             d, [=](std::int64_t j, auto get) WENGERT_LAMBDA { return get(grad + i * d + j) * get(out + i * d + j); });
@@ -246,14 +267,14 @@ void attend_backward(const Attend& args, std::int64_t begin, std::int64_t end, f
       for (std::int64_t block = 0; block < blocks; ++block) {
         const std::int64_t count = keys_seen(args, first + rows - 1, block, keys.count(block));
         if (count == 0) break;
-        multiply_packed(queries, keys.scores + block * Keys::wide(args), d, d, weights, block_keys, rows, count,
+        multiply_packed({q, d, 1}, keys.scores + block * Keys::wide(args), d, d, weights, weight_row, rows, count,
                         args.scale, 0.0F);
-        multiply_packed(grads, keys.turned + block * Keys::wide(args), d, d, slopes, block_keys, rows, count, 1.0F,
-                        0.0F);
+        multiply_packed({grad, d, 1}, keys.turned + block * Keys::wide(args), d, d, slopes, weight_row, rows, count,
+                        1.0F, 0.0F);
         const float* block_mask = mask ? mask + block * block_keys : nullptr;
         for (std::int64_t i = 0; i < rows; ++i) {
           const std::int64_t seen = keys_seen(args, first + i, block, count);
-          float *weight = weights + i * block_keys, *slope = slopes + i * block_keys;
+          float *weight = weights + i * weight_row, *slope = slopes + i * weight_row;
           weigh(weight, block_mask, args.log_sums[head * args.tq + first + i], seen, count);
           const Floats mean(means[i]), scale(args.scale), factor(args.drawing.scale);
           if (args.drop) {
@@ -271,13 +292,10 @@ void attend_backward(const Attend& args, std::int64_t begin, std::int64_t end, f
           for (std::int64_t j = seen; j < count; ++j) slope[j] = 0.0F;
         }
         const std::int64_t from = block * block_keys * d;
-        pack_turned(weights, rows, count, left);
-        multiply_packed(left, right_grads, rows, rows, to_v + from, d, count, d, 1.0F, 1.0F);
-        pack_turned(slopes, rows, count, left);
-        multiply_packed(left, right_queries, rows, rows, to_k + from, d, count, d, 1.0F, 1.0F);
-        pack_left(slopes, block_keys, 1, rows, count, left);
-        multiply_packed(left, keys.plain + block * Keys::narrow(args), keys.count(block), count, to_q, d, rows, d, 1.0F,
-                        1.0F);
+        multiply_packed({weights, 1, weight_row}, right_grads, rows, rows, to_v + from, d, count, d, 1.0F, 1.0F);
+        multiply_packed({slopes, 1, weight_row}, right_queries, rows, rows, to_k + from, d, count, d, 1.0F, 1.0F);
+        multiply_packed({slopes, weight_row, 1}, keys.plain + block * Keys::narrow(args), keys.count(block), count,
+                        to_q, d, rows, d, 1.0F, 1.0F);
       }
     }
   }
