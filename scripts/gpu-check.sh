@@ -83,17 +83,19 @@ leave=(bash -c 'for _ in 1 2 3 4 5 6 7 8 9 10; do "$0" || exit; done' "$at/tests
 
 printf '%s, backend %s\n\n' "$machine" "$backend" | tee "$out/gpu-check.txt"
 check backend 15 "$at/tests/plugin_lookup"
-check bits 40 "${tests[@]}" "--source-file=*stack_test.cpp,*bits_test.cpp"
-check suite 90 "${tests[@]}" "$others"
-check leaving 20 "${leave[@]}"
-sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-check memcheck 40 "$sanitizer" --tool memcheck --error-exitcode 9 "${tests[@]}" "$stack"
-check racecheck 25 "$sanitizer" --tool racecheck --error-exitcode 9 "${tests[@]}" "--test-case=embed_dropout*"
-python=()
-if timeout 30 python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then python=(--python python3); fi
 rm -f "$out/benchmarks.json"
-check benchmarks 100 "$at/benchmarks/bench_device" --backend "$backend" --json "$out/benchmarks.json" "${python[@]}"
-tee -a "$out/gpu-check.txt" <"$out/benchmarks.log"
+if [[ $failed == 0 ]]; then
+  check bits 40 "${tests[@]}" "--source-file=*stack_test.cpp,*bits_test.cpp"
+  check suite 90 "${tests[@]}" "$others"
+  check leaving 20 "${leave[@]}"
+  sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+  check memcheck 40 "$sanitizer" --tool memcheck --error-exitcode 9 "${tests[@]}" "$stack"
+  check racecheck 25 "$sanitizer" --tool racecheck --error-exitcode 9 "${tests[@]}" "--test-case=embed_dropout*"
+  python=()
+  if timeout 30 python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then python=(--python python3); fi
+  check benchmarks 100 "$at/benchmarks/bench_device" --backend "$backend" --json "$out/benchmarks.json" "${python[@]}"
+  tee -a "$out/gpu-check.txt" <"$out/benchmarks.log"
+fi
 printf '{"machine": "%s", "backend": "%s", "checks": {%s}, "benchmarks": %s}\n' "$machine" "$backend" "$json" \
   "$(cat "$out/benchmarks.json" 2>/dev/null || echo null)" >"$out/gpu-check.json"
 exit $failed
