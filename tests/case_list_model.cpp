@@ -149,6 +149,37 @@ void add_losses(std::vector<Case>& cases) {
                    .run = [](const Inputs& in) { return cross_entropy(in[0], in[1]); },
                    .shape = {}});
 
+  struct Head {
+    const char* name;
+    Shape x;
+    std::int64_t classes = 5;
+    CrossEntropyOptions options{};
+  };
+  const Head heads[] = {
+      {"one row", {3}},
+      {"rows", {4, 7}},
+      {"sequences", {2, 3, 17}},
+      {"more rows than one part", {257, 3}},
+      {"no rows", {0, 3}, 5, {.reduction = Reduction::sum}},
+      {"one class", {4, 3}, 1},
+      {"width 0", {4, 0}},
+      {"sum", {4, 7}, 33, {.reduction = Reduction::sum}},
+      {"none", {4, 7}, 5, {.reduction = Reduction::none}},
+      {"smoothed", {4, 7}, 5, {.label_smoothing = 0.3}},
+      {"ignoring label 1", {9, 7}, 5, {.ignore_index = 1}},
+  };
+  for (const Head& head : heads) {
+    const Shape lead = head.x.without(-1);
+    std::vector<std::int64_t> classes;
+    for (std::int64_t i = 0; i < lead.numel(); ++i) classes.push_back(i * 7 % head.classes);
+    cases.push_back({.name = fmt::format("linear_cross_entropy: {}", head.name),
+                     .inputs = {{head.x}, {{head.classes, head.x.size(-1)}}, ids(classes, lead)},
+                     .run = [options = head.options](
+                                const Inputs& in) { return linear_cross_entropy(in[0], in[1], in[2], options); },
+                     .shape = head.options.reduction == Reduction::none ? lead : Shape{},
+                     .finite_differences = lead.numel() < 100});
+  }
+
   for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 17}, Shape{0, 3}})
     for (const auto& [name, reduction] :
          {std::pair{"none", Reduction::none}, {"sum", Reduction::sum}, {"mean", Reduction::mean}}) {

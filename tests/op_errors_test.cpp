@@ -65,6 +65,18 @@ TEST_CASE("errors: shapes that do not fit") {
                        "cross_entropy: logits [2, 3] need labels of shape [2], got [3]", ShapeError);
   CHECK_THROWS_WITH_AS(cross_entropy(zeros({}), zeros({}, DType::int64)),
                        "cross_entropy: logits must have shape (..., C), got []", ShapeError);
+  const Tensor labels = zeros({2}, DType::int64);
+  CHECK_THROWS_WITH_AS(linear_cross_entropy(a, b, labels),
+                       "linear_cross_entropy: input [2, 3] and weight [4, 5] do not fit: the last axis must be 5",
+                       ShapeError);
+  CHECK_THROWS_WITH_AS(linear_cross_entropy(a, zeros({4, 3}), zeros({3}, DType::int64)),
+                       "linear_cross_entropy: input [2, 3] needs labels of shape [2], got [3]", ShapeError);
+  CHECK_THROWS_WITH_AS(linear_cross_entropy(a, zeros({3}), labels),
+                       "linear_cross_entropy: the weight must have shape (classes, in), got [3]", ShapeError);
+  CHECK_THROWS_WITH_AS(linear_cross_entropy(a, zeros({4, 3}), tensor<std::int64_t>({0, 4})),
+                       "linear_cross_entropy: label 4 at [1] is outside [0, 4)", IndexError);
+  CHECK_THROWS_WITH_AS(linear_cross_entropy(a, zeros({4, 3}), labels, {.label_smoothing = 1.5}),
+                       "linear_cross_entropy: label_smoothing 1.5 is outside [0, 1]", ValueError);
 }
 
 TEST_CASE("errors: reshape, permute and axes") {

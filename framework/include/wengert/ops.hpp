@@ -184,6 +184,11 @@ struct CrossEntropyOptions {
 /// are the last axis, also where PyTorch has them second, in (N, C, T). The mean over no rows (all ignored, or none
 /// there) is 0 with zero gradients. Throws IndexError for any other label outside [0, C).
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options = {});
+/// cross_entropy(linear(x, weight), labels): x (..., d), weight (C, d), labels (...). Unless the reduction is none, the
+/// logits are made 256 rows at a time, never stored, and their gradients formed at once: memory for 256 * C values
+/// instead of two for each row, which is what large vocabularies need.
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& labels,
+                            const CrossEntropyOptions& options = {});
 /// Mean of (input - target)^2; the shapes must be equal. The mean of nothing is NaN.
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 
