@@ -50,9 +50,10 @@ TEST_CASE("a plug-in is opened when somebody asks for its name, and not before; 
   const std::string before = wg::current_backend().name() == "loaded" ? "opened" : "";
   if (before.empty() && !registered("loaded")) CHECK(says("WENGERT_TEST_PLUGIN").empty());
 
-  std::vector<std::thread> threads;  // all of them ask at once, one of them opens it
   std::vector<wg::Backend*> found(4);
-  for (wg::Backend*& backend : found) threads.emplace_back([&] { backend = &wg::backend("loaded"); });
+  std::vector<std::thread> threads(found.size());  // all of them ask at once, one of them opens it
+  for (std::size_t i = 0; i < found.size(); ++i)
+    threads[i] = std::thread([&found, i] { found[i] = &wg::backend("loaded"); });
   for (std::thread& thread : threads) thread.join();
   for (const wg::Backend* backend : found) CHECK(backend == &wg::backend("loaded"));
   CHECK(says("WENGERT_TEST_PLUGIN") != "");
