@@ -192,26 +192,37 @@ void add_products(std::vector<KernelBenchmark>& list) {
   const Shape shape{batch, heads, window, head_width};
   const double part = 4.0 * batch * heads * window * head_width,
                flops = 4.0 * batch * heads * window * window * head_width;
-  list.push_back({"attention", Traffic::copy, 4 * part,
-                  [shape](Kernels& k) -> Body {
-                    return [&k, q = some(shape), key = some(shape), v = some(shape), out = some(shape)]() mutable {
+  struct Variant {
+    const char *forward, *backward;
+    Attention options;
+  };
+  for (const Variant& variant :
+       {Variant{"attention", "attention_backward", {.scale = 0.125}},
+        Variant{"attention/causal", "attention_backward/causal", {.scale = 0.125, .causal = true}},
+        Variant{"attention/dropout", "attention_backward/dropout", {.scale = 0.125, .dropout = drawing()}}}) {
+    const double work = variant.options.causal ? flops / 2 : flops;
+    list.push_back({variant.forward, Traffic::copy, 4 * part,
+                    [shape, options = variant.options](Kernels& k) -> Body {
+                      return [&k, options, q = some(shape), key = some(shape), v = some(shape),
+                              out = some(shape)]() mutable {
+                        Saved saved;
+                        k.attention(options, q, key, v, out, saved);
+                      };
+                    },
+                    work});
+    list.push_back({variant.backward, Traffic::copy, 8 * part,
+                    [shape, options = variant.options](Kernels& k) -> Body {
+                      const Tensor q = some(shape), key = some(shape), v = some(shape);
+                      Tensor out = some(shape);
                       Saved saved;
-                      k.attention({.scale = 0.125}, q, key, v, out, saved);
-                    };
-                  },
-                  flops});
-  list.push_back({"attention_backward", Traffic::copy, 8 * part,
-                  [shape](Kernels& k) -> Body {
-                    const Tensor q = some(shape), key = some(shape), v = some(shape);
-                    Tensor out = some(shape);
-                    Saved saved;
-                    k.attention({.scale = 0.125}, q, key, v, out, saved);
-                    return [&k, q, key, v, out, saved, to_q = some(shape), to_k = some(shape),
-                            to_v = some(shape)]() mutable {
-                      k.attention_backward({.scale = 0.125}, out, q, key, v, out, saved, to_q, to_k, to_v);
-                    };
-                  },
-                  2 * flops});
+                      k.attention(options, q, key, v, out, saved);
+                      return [&k, options, q, key, v, out, saved, to_q = some(shape), to_k = some(shape),
+                              to_v = some(shape)]() mutable {
+                        k.attention_backward(options, out, q, key, v, out, saved, to_q, to_k, to_v);
+                      };
+                    },
+                    2 * work});
+  }
 }
 
 void add_losses(std::vector<KernelBenchmark>& list) {
@@ -239,12 +250,12 @@ void add_losses(std::vector<KernelBenchmark>& list) {
                   }});
   list.push_back({"cross_entropy", Traffic::read, bytes, [=](Kernels& k) -> Body {
                     return [&k, x = some(shape), labels = randint(0, columns, {rows}), losses = some({rows}),
-                            sums = some({rows})]() mutable { k.cross_entropy({}, x, labels, losses, sums); };
+                            norms = some({rows, 2})]() mutable { k.cross_entropy({}, x, labels, losses, norms); };
                   }});
   list.push_back({"cross_entropy_backward", Traffic::copy, 2 * bytes, [=](Kernels& k) -> Body {
                     return [&k, x = some(shape), labels = randint(0, columns, {rows}), grad = some({rows}),
-                            sums = some({rows}),
-                            out = some(shape)]() mutable { k.cross_entropy_backward({}, grad, x, labels, sums, out); };
+                            norms = some({rows, 2}),
+                            out = some(shape)]() mutable { k.cross_entropy_backward({}, grad, x, labels, norms, out); };
                   }});
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to position tables that learned something: installs what is missing, builds, trains three small models
-# with their controls, and leaves pictures in demo-output. Options: --out DIR, --text FILE (for the model of real text).
+# From a fresh clone to position tables that learned something: installs what is missing, builds, trains five small models
+# with their controls, and leaves pictures in demo-output. Options: --out DIR, --text FILE (for the models of real text).
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
@@ -27,7 +27,7 @@ fi
 scripts/setup.sh
 echo "building ..."
 cmake --preset release >/dev/null
-cmake --build --preset release --target position_table landing fourier next_char
+cmake --build --preset release --target position_table landing fourier next_char sticky_mlm char_gpt
 
 mkdir -p "$out"
 run() { # run PROGRAM OPTION...
@@ -39,7 +39,9 @@ run() { # run PROGRAM OPTION...
 run position_table
 run landing
 run fourier
+run sticky_mlm
 run next_char "${text[@]}"
+run char_gpt "${text[@]}"
 
 # figure PROGRAM SECTION KEY: a number of a program's JSON; section "learned" is the top level
 figure() {
@@ -59,10 +61,14 @@ printf '\n=== what the position tables learned\n'
 printf '  %-46s %9s %9s %9s\n' '' learned frozen none
 row landing accuracy 'landing: accuracy (higher is better)'
 row fourier r2 'fourier: R^2 (higher is better)'
+row sticky_mlm loss 'sticky_mlm: loss in nats (lower is better)'
 row next_char loss 'next_char: loss in nats (lower is better)'
+row char_gpt loss 'char_gpt: loss in nats (lower is better)'
 printf '\n  %-46s %9s %9s\n' 'mean cosine of neighbouring positions' before after
 similarity landing
 similarity fourier
+similarity sticky_mlm
 similarity next_char
+similarity char_gpt
 printf '\npictures:\n'
 printf '  %s\n' "$out"/*.png
