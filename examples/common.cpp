@@ -81,6 +81,13 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
   if (program.text)
     app.add_option("--text", options.text,
                    fmt::format("text to learn: a file, or a folder (default: {})", program.text));
+  if (program.weights) {
+    app.add_option("--weights", options.weights, "safetensors file of the model")->required();
+    app.add_option("--heads", options.heads, "attention heads of the model, which the file does not tell (default: 12)")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+    app.add_option("--ids", options.ids, "token ids of a sentence, \"101 2023 2003 102\"; once for each sentence")
+        ->allow_extra_args(false);
+  }
   app.footer(
       "Figures (of the evaluation, without dropout): cK mean cosine of position rows K apart; adj share of positions "
       "whose\n"

@@ -21,6 +21,7 @@ struct Program {
   std::int64_t steps;          ///< default of --steps
   const char* text = nullptr;  ///< default of --text; none: the program has no such option
   std::uint64_t seed = 1;      ///< default of --seed
+  bool weights = false;        ///< reads a model: has --weights, which is required, --heads and --ids
 };
 
 struct Options {
@@ -30,6 +31,10 @@ struct Options {
   std::string text;    ///< file or folder
   std::string out;     ///< folder for pictures and curves; empty: none are made
   std::string json;    ///< file for the figures; empty: none
+
+  std::string weights{};           ///< file of a model
+  std::int64_t heads = 12;         ///< its attention heads
+  std::vector<std::string> ids{};  ///< token ids, one text for each sentence
 };
 
 /// Reads the options, chooses backend and number of threads, and runs `body`. Returns the exit status; what went wrong
@@ -42,6 +47,10 @@ using Figures = std::vector<std::pair<std::string, double>>;
 /// c1, c2, c4, c8, c16 (mean cosine of rows that far apart), pc2 and pc8 (variance share of the first principal
 /// components), mantel, adj, as far as the table has enough rows; see wengert/table_metrics.hpp.
 Figures table_figures(const report::Matrix& table);
+
+/// A figure with two panels: the table, its largest hundredth of values in the strongest colour, and the cosines of its
+/// rows. The table has values.
+report::Figure table_figure(const std::string& title, const report::Matrix& table);
 
 /// What one training run leaves behind.
 struct Run {

@@ -72,6 +72,18 @@ void save_curves(const std::string& path, const Comparison& comparison) {
 
 }  // namespace
 
+report::Figure table_figure(const std::string& title, const report::Matrix& table) {
+  std::vector<double> sizes;
+  for (const double value : table.values) sizes.push_back(std::abs(value));
+  const auto large = sizes.begin() + std::ssize(sizes) * 99 / 100;
+  std::nth_element(sizes.begin(), large, sizes.end());
+  report::Heatmap panel = table_panel(table, "Position table");
+  panel.limit = *large;  // a trained table has a few values so large that all others would look white
+  report::Figure figure(title);
+  figure.add(std::move(panel)).add(cosine_panel(table, "Cosines of positions"));
+  return figure;
+}
+
 void print(const Comparison& comparison) {
   const Run& learned = comparison.learned;
   std::vector<std::pair<std::string, const Figures*>> columns{{"learned", &learned.after}, {"before", &learned.before}};

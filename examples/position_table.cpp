@@ -36,17 +36,7 @@ void position_table(const example::Options& options) {
   example::save_json(options, figures);
   if (options.out.empty()) return;
   const std::string path = options.out + "/" + options.name + ".png";
-  wg::report::Figure(fmt::format("NumPy's seed({}); randn(128, 64) / sqrt(64)", options.seed))
-      .add(wg::report::Heatmap{.title = "Position table",
-                               .values = wg::report::transpose(values),
-                               .x_label = "position",
-                               .y_label = "dimension",
-                               .colour_label = "value"})
-      .add(wg::report::Heatmap{.title = "Cosines of positions",
-                               .values = wg::report::cosine_matrix(values),
-                               .x_label = "position",
-                               .y_label = "position",
-                               .colour_label = "cosine"})
+  example::table_figure(fmt::format("NumPy's seed({}); randn(128, 64) / sqrt(64)", options.seed), values)
       .save_png(path);
   fmt::print("picture: {}\n", path);
 }
