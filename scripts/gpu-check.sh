@@ -37,7 +37,7 @@ if [[ -n $pack ]]; then
     install -s "build/gpu/$program" "build/gpu-check/$program"
   done
   find build/gpu -path '*/wengert/plugins/libwengert_cuda.so' -exec install -s {} build/gpu-check/lib/wengert/plugins \;
-  cp benchmarks/torch_peer.py build/gpu-check/benchmarks
+  cp benchmarks/torch_*.py build/gpu-check/benchmarks
   # All libraries but those of the compiler and of the system, which every machine has.
   ldd "${programs[@]/#/build/gpu/}" | awk '/=> \// { print $3 }' | sort -u |
     grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' | xargs -I{} cp -L {} build/gpu-check/lib
