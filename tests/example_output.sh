@@ -2,7 +2,7 @@
 # example_output.sh FOLDER WORK: what the examples print, write, and leave alone.
 # shellcheck disable=SC2086  # $tables is several words
 set -eu
-programs=$1 work=$2
+programs=$1 work=$2 data=$(cd "$(dirname "$0")/data" && pwd)
 rm -rf "$work"
 mkdir -p "$work/empty"
 cd "$work/empty"
@@ -61,3 +61,17 @@ printf 'much too short' >../short.txt
 refuse ../short.txt 'too short: 12 characters to train on and 2 to validate with, needs 17 of each'
 : >../nothing.txt
 refuse ../nothing.txt 'the file is empty'
+
+# Models and sentences that do not fit.
+refuse_model() { # refuse_model FILE "OPTIONS" REASON
+  if "$programs/minilm" --weights "$1" $2 >/dev/null 2>../error.txt; then fail "accepted: $1 $2"; fi
+  grep -q "^minilm: $3" ../error.txt || fail "$(cat ../error.txt)"
+}
+refuse_model none "" 'safetensors: cannot read "none"'
+refuse_model "$data/gpt2.safetensors" "" '".*gpt2.safetensors" is no BERT: it has nothing that becomes embed.word_embeddings.weight'
+refuse_model "$data/bert.safetensors" "" '--heads: 8 dimensions are not a multiple of 12 heads'
+refuse_model "$data/bert.safetensors" "--heads 2 --ids 1,2x" '--ids: "2x" is no token id'
+refuse_model "$data/bert.safetensors" "--heads 2 --ids ," '--ids: a sentence without tokens'
+refuse_model "$data/bert.safetensors" "--heads 2 --ids 1,2,11" '.*id 11 at \[0, 2\] is outside \[0, 11)'
+refuse_model "$data/bert.safetensors" "--heads 2 --ids 1,2,3,4,5,6,7" '.*length 7 = 7 exceeds the 6 positions'
+refuse_model "$data/bert.safetensors" "--heads 2 --ids 1 2" 'The following argument was not expected: 2'

@@ -2,10 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
+#include "gpt2_model.hpp"
 #include "wengert/gradient.hpp"
 #include "wengert/io.hpp"
+#include "wengert/random.hpp"
 
 using namespace wengert;
 
@@ -54,4 +58,46 @@ TEST_CASE("interop: Wengert reads" * doctest::skip()) {
   const Tensor array = io::load_npy(file("theirs.npy"));
   CHECK(array.to_vector<double>() == Values{0, 1, 2, 3, 4, 5});
   CHECK(array.dtype() == DType::float64);
+}
+
+namespace {
+
+constexpr testing::Gpt2::Options gpt2{.vocab_size = 53, .max_seq_len = 19, .embed_dim = 24, .num_heads = 3, .depth = 3};
+
+/// gpt2_names the other way round: it joins nothing, so that its two names may change places.
+NamedTensors to_transformers(const NamedTensors& ours) {
+  std::vector<io::Rename> back;
+  for (const io::Rename& rule : io::gpt2_names)
+    if (!rule.ours.empty()) back.push_back({rule.ours, rule.theirs, rule.transpose});
+  NamedTensors theirs = io::rename(ours, back);
+  for (NamedTensor& entry : theirs) entry.name.insert(0, "transformer.");
+  return theirs;
+}
+
+}  // namespace
+
+TEST_CASE("interop: GPT-2 from transformers and back" * doctest::skip()) {
+  for (const std::string& name : backend_names()) {
+    if (!backend_available(name)) continue;
+    CAPTURE(name);
+    const BackendScope use(name);
+    const NamedTensors wanted = io::load_safetensors(file("gpt2_theirs_out.safetensors"));
+    testing::Gpt2 model(gpt2);
+    model.load_state_dict(
+        io::rename(io::load_safetensors(file("gpt2_theirs/model.safetensors")), io::gpt2_names, "transformer."));
+    const Tensor logits = model.logits(find(wanted, "ids"));
+    REQUIRE(logits.shape() == find(wanted, "logits").shape());
+    const Values a = logits.to_vector<double>(), b = find(wanted, "logits").to_vector<double>();
+    double largest = 0.0;
+    for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+    CHECK(largest < 1e-4);
+    MESSAGE("GPT-2 of transformers gives the same logits on " << name << " within " << largest);
+  }
+  manual_seed(7);
+  const testing::Gpt2 model(gpt2);
+  for (Tensor& parameter : model.parameters()) normal_(parameter, 0.0, 0.3);
+  const Tensor ids = randint(0, gpt2.vocab_size, {2, 17});
+  io::save_safetensors(to_transformers(model.state_dict()), file("gpt2_ours/model.safetensors"),
+                       {.metadata = {{"format", "pt"}}});
+  io::save_safetensors({{"ids", ids}, {"logits", model.logits(ids)}}, file("gpt2_ours_out.safetensors"));
 }

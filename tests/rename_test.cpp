@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "file_tools.hpp"
+#include "gpt2_model.hpp"
 #include "wengert/io.hpp"
 #include "wengert/layers.hpp"
-#include "wengert/ops.hpp"
 
 using namespace wengert;
 using namespace wengert::testing;
@@ -27,29 +27,6 @@ void check_close(const Tensor& actual, const Tensor& wanted, double tolerance) {
   for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
   CHECK(largest < tolerance);
 }
-
-struct Gpt2 : layers::Module {
-  layers::TransformerEmbedding embed{{.vocab_size = 11, .max_seq_len = 6, .embed_dim = 8}};
-  layers::ModuleList<layers::TransformerBlock> blocks;
-  layers::LayerNorm norm{{.normalized_shape = {8}}};
-  Gpt2() {
-    for (int i = 0; i < 2; ++i)
-      blocks.emplace_back({.embed_dim = 8,
-                           .num_heads = 2,
-                           .feedforward_dim = 32,
-                           .activation = Activation::gelu_tanh,
-                           .norm_first = true});
-    register_module("embed", embed);
-    register_module("blocks", blocks);
-    register_module("norm", norm);
-    eval();
-  }
-  Tensor operator()(const Tensor& ids) const {
-    Tensor x = embed(ids);
-    for (std::size_t i = 0; i < blocks.size(); ++i) x = blocks[i](x, {.causal = true});
-    return norm(x);
-  }
-};
 
 struct Bert : layers::Module {
   layers::BertEmbedding embed{{.vocab_size = 11, .max_seq_len = 6, .embed_dim = 8}};
@@ -76,7 +53,7 @@ struct Bert : layers::Module {
 
 TEST_CASE("GPT-2: weights from Hugging Face's file compute what they computed there") {
   const NamedTensors wanted = io::load_safetensors(data_file("gpt2_out.safetensors"));
-  Gpt2 model;
+  Gpt2 model({.vocab_size = 11, .max_seq_len = 6, .embed_dim = 8, .num_heads = 2, .depth = 2});
   model.load_state_dict(
       io::rename(io::load_safetensors(data_file("gpt2.safetensors")), io::gpt2_names, "transformer."));
   check_close(model(find(wanted, "ids")), find(wanted, "out"), 1e-5);

@@ -31,7 +31,8 @@ NamedTensors rename(const NamedTensors& tensors, std::span<const Rename> rules, 
 ///     layers::ModuleList<layers::TransformerBlock> blocks;  // {.activation = Activation::gelu_tanh, .norm_first =
 ///     true} layers::LayerNorm norm;
 ///
-/// The head, where there is one, is tied to embed.token_embed.weight: it is not in the file.
+/// The head, where there is one, is tied to embed.token_embed.weight: it is not in the file. Nothing is joined here, so
+/// that each rule with its names exchanged is the way back.
 inline constexpr Rename gpt2_names[] = {
     {"wte.weight", "embed.token_embed.weight"},
     {"wpe.weight", "embed.pos_embed.weight"},
