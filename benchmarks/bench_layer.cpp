@@ -69,6 +69,7 @@ int main(int argc, char** argv) {
     for (const Configuration& c : configurations) {
       for (const char* kind : {"uniform", "zipf"}) {
         for (std::size_t i = 0; i < work_names.size(); ++i) {
+          if (!has(c, static_cast<Work>(i))) continue;
           benchmark::RegisterBenchmark(
               fmt::format("{}/{}/{}/{}", backend, c.name, kind, work_names[i]).c_str(),
               [=, &c](benchmark::State& state) { run(state, backend, c, kind, static_cast<Work>(i), limit); })

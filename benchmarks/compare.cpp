@@ -1,5 +1,5 @@
 // compare: the embedding stack, Wengert against libtorch and PyTorch, on the same CPUs, a round of one and a round of
-// the other.
+// the other; and, when they are named, transformers against PyTorch.
 //
 //   P0  this machine's libtorch as it is
 //   P1  the same with malloc told to keep its memory (the environment variable GLIBC_TUNABLES)
@@ -14,6 +14,7 @@
 #include <ctime>
 #include <filesystem>
 #include <set>
+#include <tuple>
 
 #include "measure.hpp"
 
@@ -24,6 +25,7 @@ struct Options {
   Settings settings;
   std::vector<std::string> configurations, ids = {"uniform", "zipf"}, works, opponents;
   std::string python, json, markdown;
+  bool add = false;
 };
 
 const char* tunables =
@@ -49,7 +51,8 @@ std::vector<Opponent> find_opponents(const Options& options) {
   if (!options.python.empty() && asked("PyTorch")) {
     found.push_back({.name = "",
                      .command = {options.python, program_folder() + "/torch_peer.py"},
-                     .variants = {"eager", "foreach", "fused", "compile", "sparse"}});
+                     .variants = {"eager", "foreach", "fused", "compile", "chunked", "sparse"},
+                     .knows_transformers = true});
   }
   return found;
 }
@@ -58,30 +61,46 @@ std::vector<Opponent> find_opponents(const Options& options) {
 void save(const Options& options, const Surroundings& surroundings, const std::vector<Row>& rows) {
   if (!options.json.empty()) report::write_file("--json", options.json, json_of(rows, surroundings));
   if (options.markdown.empty()) return;
-  const std::filesystem::path picture = std::filesystem::path(options.markdown).replace_extension(".svg");
-  report::write_file("--markdown", picture.string(), picture_of(rows));
-  report::write_file("--markdown", options.markdown, markdown_of(rows, surroundings, picture.filename().string()));
+  std::string picture;
+  if (const std::string bars = picture_of(rows); !bars.empty()) {
+    const auto path = std::filesystem::path(options.markdown).replace_extension(".svg");
+    report::write_file("--markdown", path.string(), bars);
+    picture = path.filename().string();
+  }
+  report::write_file("--markdown", options.markdown, markdown_of(rows, surroundings, picture));
 }
 
-void compare_all(const Options& options, const Surroundings& surroundings) {
-  std::vector<Row> rows;
+/// Puts a row in the place of the one that it repeats, or behind those of its configuration.
+void put(std::vector<Row>& rows, const Row& row) {
+  const auto section = [](const Row& r) { return std::tie(r.config, r.ids); };
+  const auto key = [&](const Row& r) {
+    return std::tuple_cat(section(r), std::tie(r.work, r.backend, r.threads, r.opponent, r.sparse));
+  };
+  auto place = rows.end();
+  for (auto r = rows.begin(); r != rows.end(); ++r) {
+    if (key(*r) == key(row)) {
+      *r = row;
+      return;
+    }
+    if (section(*r) == section(row)) place = r + 1;
+  }
+  rows.insert(place, row);
+}
+
+void compare_all(const Options& options, const Surroundings& surroundings, std::vector<Row> rows) {
   const auto skipped = [](const std::string& what) { fmt::print(stderr, "left out: {}\n", what); };
   for (const std::string& name : options.configurations) {
     const Configuration& c = configuration(name);
-    OurLayer ours(c);
-    for (const std::string& kind : options.ids) {
+    for (const std::string& kind : c.vocabulary > 0 ? options.ids : std::vector<std::string>{"no"}) {
       for (const Opponent& opponent : find_opponents(options)) {
-        std::vector<std::string> command = opponent.command;
-        command.insert(command.end(), {name, kind, std::to_string(options.settings.threads)});
-        command.insert(command.end(), opponent.mode.begin(), opponent.mode.end());
-        Child child(command, opponent.environment);
-        const std::string version = child.receive();
+        if (c.blocks > 0 && !opponent.knows_transformers) continue;
+        Sides sides{c, kind, options.settings, opponent};
         for (const std::string& what : options.works) {
-          for (const Row& row : compare(c, kind, work(what), options.settings, surroundings.limit, ours, child,
-                                        opponent, version, skipped)) {
+          if (!has(c, work(what))) continue;
+          for (const Row& row : compare(sides, work(what), surroundings.limits, skipped)) {
             fmt::print("{}\n", line_of(row));
             std::fflush(stdout);
-            rows.push_back(row);
+            put(rows, row);
           }
         }
         save(options, surroundings, rows);
@@ -100,17 +119,23 @@ void run(const Options& options, const std::string& command) {
   surroundings.processor = processor_name();
   surroundings.when = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
   surroundings.account = account_of(backend(options.settings.backend));
-  surroundings.limit = measure_memory_limit(options.settings.threads);
-  fmt::print("{}{}\nmemory: {}\n", surroundings.account, surroundings.processor, surroundings.limit.text());
+  surroundings.limits.memory = measure_memory_limit(options.settings.threads);
   for (const std::string& name : options.configurations) {
     const Configuration& c = configuration(name);
-    surroundings.gather.emplace_back(name, measure_gather_limit(c.vocabulary, c.width, options.settings.threads));
-    fmt::print("random rows of {}: {:.1f} GB/s\n", name, surroundings.gather.back().second);
+    if (c.blocks == 0)
+      surroundings.gather.emplace_back(name, measure_gather_limit(c.vocabulary, c.width, options.settings.threads));
+    else if (surroundings.limits.matmul == 0.0)
+      surroundings.limits.matmul = measure_matmul_limit();
   }
+  host_memory().release_cached();
+  fmt::print("{}{}\n{}\n", surroundings.account, surroundings.processor, surroundings.limits_text());
   if (find_opponents(options).empty())
     throw Error("no opponent: libtorch was not there when this was built, and no --python was given");
 
-  compare_all(options, surroundings);
+  std::vector<Row> rows;
+  if (options.add && std::filesystem::exists(options.json))
+    rows = rows_of(data::read_text_file(options.json), surroundings.earlier);
+  compare_all(options, surroundings, rows);
 }
 
 }  // namespace
@@ -122,14 +147,16 @@ int main(int argc, char** argv) {
   options.settings.backend = "xsimd";
   for (const Configuration& c : configurations) options.configurations.emplace_back(c.name);
   options.works.assign(work_names.begin(), work_names.end());
-  const std::vector<std::string> all_configurations = options.configurations, all_works = options.works;
+  std::vector<std::string> all_configurations = options.configurations;
+  const std::vector<std::string> all_works = options.works;
+  for (const Configuration& c : transformers) all_configurations.emplace_back(c.name);
 
   CLI::App app("The embedding stack: Wengert against libtorch and PyTorch.", "compare");
   app.add_option("--backend", options.settings.backend, "backend of Wengert (default: xsimd)")
       ->check(CLI::IsMember(wengert::backend_names()));
   app.add_option("--threads", options.settings.threads, "threads of both sides, each on a CPU of its own (default: 1)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--config", options.configurations, "configurations (default: all)")
+  app.add_option("--config", options.configurations, "configurations (default: those of the embedding stack)")
       ->check(CLI::IsMember(all_configurations))
       ->delimiter(',');
   app.add_option("--ids", options.ids, "how ids are drawn (default: both)")
@@ -148,6 +175,7 @@ int main(int argc, char** argv) {
   app.add_option("--round-ms", options.settings.round_ms, "milliseconds of a round (default: 60)")
       ->check(CLI::PositiveNumber);
   app.add_option("--json", options.json, "file for the rows");
+  app.add_flag("--add", options.add, "keep the rows that the file of --json has, but for those measured again");
   app.add_option("--markdown", options.markdown, "file for the tables; the picture goes beside it");
   try {
     app.parse(argc, argv);

@@ -26,14 +26,18 @@ class Side {
  public:
   explicit Side(std::function<Times(int)> run) : run_(std::move(run)) {}
 
-  /// How many steps fill a round.
+  /// How many steps fill a round. The first one pays for memory that comes fresh from the system and is not counted.
   void size(double round_ms) {
-    const double one = quantile(run_(3), 0.5);
+    run_(1);
+    double one = quantile(run_(1), 0.5);
+    if (one < round_ms) one = quantile(run_(3), 0.5);
     steps_ = static_cast<int>(std::clamp(round_ms / std::max(one, 1e-4), 1.0, 2000.0));
+    warm_up_ = one < 10 * round_ms ? 1 + steps_ / 10 : 0;
   }
-  /// The median of one round. Its first steps find the caches full of the other side's data and are not counted.
+  /// The median of one round. Its first steps find the caches full of the other side's data and are not counted, unless
+  /// a step takes so long that this makes no difference.
   double round() {
-    run_(1 + steps_ / 10);
+    if (warm_up_ > 0) run_(warm_up_);
     const Times times = run_(steps_);
     all_.insert(all_.end(), times.begin(), times.end());
     return quantile(times, 0.5);
@@ -42,54 +46,73 @@ class Side {
 
  private:
   std::function<Times(int)> run_;
-  int steps_ = 1;
+  int steps_ = 1, warm_up_ = 1;
   Times all_;
 };
 
-bool is_forward(Work work) { return work < Work::forward_backward; }
+/// A side that a process runs: it answers "run N" with N times.
+Side side_of(Child& child) {
+  return Side([&child](int count) {
+    std::istringstream answer(child.ask(fmt::format("run {}", count)));
+    Times times;
+    for (double ms = 0.0; answer >> ms;) times.push_back(ms);
+    return times;
+  });
+}
 
 /// Whether a variant of an opponent does this work in a way of its own.
 bool applies(const std::string& variant, Work work) {
-  if (variant == "sparse") return !is_forward(work) && work != Work::adamw;
+  if (work == Work::transformer_step_lazy) return variant == "fused" || variant == "sparse";
+  if (variant == "chunked") return work == Work::transformer_step;
+  if (work >= Work::transformer_step) return variant == "fused" || variant == "foreach";
+  if (variant == "sparse") return !is_forward(work) && work != Work::adamw && work < Work::block_forward;
   if (work == Work::lazy_adam) return false;
   if (variant == "foreach" || variant == "fused") return work == Work::sgd || work == Work::adamw;
   return true;
 }
 
+/// "P1 libtorch 1.13.1", "PyTorch 2.9.0, fused"
+std::string name_of(const Sides& sides, const std::string& variant) {
+  std::string name = sides.opponent.name.empty() ? "" : sides.opponent.name + " ";
+  name += sides.version;
+  return variant == "dense" || variant == "sparse" ? name : name + ", " + variant;
+}
+
 }  // namespace
 
-std::vector<Row> compare(const Configuration& c, const std::string& kind, Work work, const Settings& settings,
-                         const MemoryLimit& limit, OurLayer& ours, Child& child, const Opponent& opponent,
-                         const std::string& version, const std::function<void(const std::string&)>& skipped) {
+void Sides::start() {
+  ours.reset();
+  theirs.reset();
+  const std::vector<std::string> arguments = {std::string(configuration.name), kind, std::to_string(settings.threads)};
+  std::vector<std::string> mine = {program_folder() + "/wengert_peer"}, command = opponent.command;
+  mine.insert(mine.end(), arguments.begin(), arguments.end());
+  mine.push_back(settings.backend);
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  command.insert(command.end(), opponent.mode.begin(), opponent.mode.end());
+  ours = std::make_unique<Child>(mine, std::vector<std::pair<std::string, std::string>>());
+  ours->receive();
+  theirs = std::make_unique<Child>(command, opponent.environment);
+  version = theirs->receive();
+}
+
+std::vector<Row> compare(Sides& sides, Work work, const Limits& limits,
+                         const std::function<void(const std::string&)>& skipped) {
+  const Configuration& c = sides.configuration;
+  const Settings& settings = sides.settings;
   std::vector<Row> rows;
-  if (work == Work::eval_forward && !opponent.draws_as_pytorch) return rows;
-  const LeastTraffic least = least_traffic(c, work, different_ids(c, kind));
-  for (const std::string& variant : opponent.variants) {
+  if (work == Work::eval_forward && !sides.opponent.draws_as_pytorch) return rows;
+  const LeastTraffic least = least_traffic(c, work, different_ids(c, sides.kind));
+  for (const std::string& variant : sides.opponent.variants) {
     if (!applies(variant, work)) continue;
-    const bool only = opponent.variants.size() == 1 || is_forward(work);
-    std::string name = opponent.name.empty() ? version : opponent.name + " " + version;
-    if (variant != "dense" && variant != "sparse" && !(only && variant == "eager")) name += ", " + variant;
-    if (variant == "eager" && only) name += ", eager";
-    if (const std::string answer = child.ask(fmt::format("prepare {} {}", name_of(work), variant)); answer != "ok") {
+    if (!sides.theirs || c.blocks > 0) sides.start();
+    const std::string name = name_of(sides, variant);
+    if (const std::string answer = sides.theirs->ask(fmt::format("prepare {} {}", name_of(work), variant));
+        answer != "ok") {
       skipped(fmt::format("{} {} {} {}: {}", c.name, name_of(work), name, variant, answer));
       continue;
     }
-    ours.prepare(work);
-    IdStream stream(c, kind, 1);
-    Side we([&](int count) {
-      Times times;
-      for (int i = 0; i < count; ++i) {
-        const Tensor ids = ours.ids(stream);
-        times.push_back(1e3 * ours.step(ids));
-      }
-      return times;
-    });
-    Side they([&](int count) {
-      std::istringstream answer(child.ask(fmt::format("run {}", count)));
-      Times times;
-      for (double ms = 0.0; answer >> ms;) times.push_back(ms);
-      return times;
-    });
+    sides.ours->ask(fmt::format("prepare {}", name_of(work)));
+    Side we = side_of(*sides.ours), they = side_of(*sides.theirs);
     we.size(settings.round_ms);
     they.size(settings.round_ms);
     Times ratios;
@@ -98,7 +121,7 @@ std::vector<Row> compare(const Configuration& c, const std::string& kind, Work w
       ratios.push_back(they.round() / mine);
     }
     Row row{.config = std::string(c.name),
-            .ids = kind,
+            .ids = sides.kind,
             .work = std::string(name_of(work)),
             .backend = settings.backend,
             .arch = architecture_of(backend(settings.backend)),
@@ -111,7 +134,13 @@ std::vector<Row> compare(const Configuration& c, const std::string& kind, Work w
     row.ratio_low = quantile(ratios, 0.25);
     row.ratio_high = quantile(ratios, 0.75);
     row.bytes = least.bytes();
-    row.fraction = 1e3 * least.seconds(limit) / row.ours_ms;
+    row.flops = flops(c, work);
+    row.fraction = 1e3 * least.seconds(limits.memory) / row.ours_ms;
+    if (c.blocks > 0) {
+      row.fraction += 1e-6 * row.flops / limits.matmul / row.ours_ms;
+      row.opponent_mb = std::stod(sides.theirs->ask("memory"));
+      row.ours_mb = std::stod(sides.ours->ask("memory"));
+    }
     rows.push_back(row);
   }
   for (Row& row : rows)

@@ -26,13 +26,14 @@ struct Best {
 std::string picture_of(const std::vector<Row>& rows) {
   std::vector<std::pair<std::string, Best>> best;
   for (const Row& row : rows) {
-    if (row.ids != "uniform") continue;
+    if (row.ids != "uniform" || row.is_transformer()) continue;
     const std::string key = row.config + " " + row.work;
     auto at = std::find_if(best.begin(), best.end(), [&key](const auto& entry) { return entry.first == key; });
     if (at == best.end()) at = best.insert(best.end(), {key, {}});
     const Row*& slot = row.sparse ? at->second.sparse : at->second.dense;
     if (!slot || row.opponent_ms < slot->opponent_ms) slot = &row;
   }
+  if (best.empty()) return "";
   std::string body;
   double y = 58;
   const auto draw = [&](const Row& row, const char* colour) {

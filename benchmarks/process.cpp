@@ -1,5 +1,6 @@
 #include "process.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <spawn.h>
@@ -21,7 +22,9 @@ Child::Child(const std::vector<std::string>& command,
     : name_(command.front()) {
   std::signal(SIGPIPE, SIG_IGN);  // a child that has died shows when its answer is read
   int down[2], up[2];
-  if (pipe(down) != 0 || pipe(up) != 0) throw IoError(fmt::format("pipe: {}", std::strerror(errno)));
+  // Another child that had a copy of our end would keep this one waiting for its end.
+  if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0)
+    throw IoError(fmt::format("pipe: {}", std::strerror(errno)));
 
   std::vector<std::string> variables;
   for (char** entry = environ; *entry; ++entry) {
@@ -41,7 +44,6 @@ Child::Child(const std::vector<std::string>& command,
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, down[0], 0);
   posix_spawn_file_actions_adddup2(&actions, up[1], 1);
-  for (const int end : {down[0], down[1], up[0], up[1]}) posix_spawn_file_actions_addclose(&actions, end);
   const int status = posix_spawnp(&pid_, name_.c_str(), &actions, nullptr, arguments.data(), settings.data());
   posix_spawn_file_actions_destroy(&actions);
   close(down[0]);

@@ -5,9 +5,11 @@ tell it what to do, a line at a time:
   torch_peer.py CONFIG IDS THREADS [DEVICE]   says who it is
   prepare WORK VARIANT                        "ok", or why not
   run N                                       milliseconds of each of N steps; on a device, of all N together
+  memory                                      megabytes (10^6 bytes) that were resident at most
 
 VARIANT: eager (dense gradients, the optimisers' plain loops), foreach, fused (optimisers of those names), compile
-(torch.compile of the layer, with the fused optimiser), sparse (sparse gradients).
+(torch.compile of the layer, with the fused optimiser), sparse (sparse gradients), chunked (the loss of a transformer by
+chunks of rows, with the fused optimiser).
 """
 import os
 import sys
@@ -34,7 +36,7 @@ class IdStream:
 
     def __init__(self, rows, kind, seed):
         self.rows, self.next = rows, seed << 40
-        self.below = None if kind == "uniform" else numpy.cumsum(1.0 / numpy.arange(1, rows + 1, dtype=numpy.float64))
+        self.below = None if kind in ("uniform", "no") else numpy.cumsum(1.0 / numpy.arange(1, rows + 1, dtype=numpy.float64))
 
     def batch(self, count):
         x = numpy.arange(self.next + 1, self.next + 1 + count, dtype=numpy.uint64)
@@ -61,17 +63,15 @@ class Layer(torch.nn.Module):
         return self.dropout(self.tokens(ids) + self.positions(places))
 
 
-class Peer:
-    def __init__(self, name, kind, device):
-        rows, limit, width, self.batch, self.length = CONFIGURATIONS[name]
-        self.stream = IdStream(rows, kind, 1)
-        self.device = device
+class Stack:
+    """The embedding stack."""
+
+    def __init__(self, configuration, device):
+        rows, limit, width, batch, length = configuration
         self.layer = Layer(rows, limit, width).to(device)
         self.linear = torch.nn.Linear(width, width).to(device)
-        self.places = torch.arange(self.length, device=device)
-        self.upstream = torch.randn(self.batch, self.length, width, device=device)
-        self.batches = [self.ids() for _ in range(32)] if device != "cpu" else []
-        self.forward, self.optimizer, self.work = self.layer, None, ""
+        self.places = torch.arange(length, device=device)
+        self.upstream = torch.randn(batch, length, width, device=device)
 
     def prepare(self, work, variant):
         self.work, self.optimizer, self.forward = work, None, self.layer
@@ -97,29 +97,6 @@ class Peer:
             self.optimizer = torch.optim.AdamW(tables, lr=1e-4, **how)
         elif work == "lazy_adam":
             self.optimizer = torch.optim.SparseAdam(tables, lr=1e-4)
-        self.step()  # compiles; finds out what is not supported
-        return "ok"
-
-    def ids(self):
-        ids = torch.from_numpy(self.stream.batch(self.batch * self.length)).view(self.batch, self.length)
-        return ids.to(self.device)
-
-    def step(self):
-        ids = self.ids()
-        start = time.perf_counter()
-        self.run(ids)
-        return time.perf_counter() - start
-
-    def steps(self, count):
-        """Seconds of each of `count` steps; a device's are queued, so that all of them have the same share."""
-        if self.device == "cpu":
-            return [self.step() for _ in range(count)]
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for i in range(count):
-            self.run(self.batches[i % len(self.batches)])
-        torch.cuda.synchronize()
-        return [(time.perf_counter() - start) / count]
 
     def run(self, ids):
         if self.work == "eval_forward":
@@ -134,6 +111,58 @@ class Peer:
             self.optimizer.step()
         self.layer.tokens.weight.grad = None
         self.layer.positions.weight.grad = None
+
+
+def make_model(name, device):
+    """What does the work of a configuration, and the rows, batch and length of its ids."""
+    if name in CONFIGURATIONS:
+        rows, _, _, batch, length = CONFIGURATIONS[name]
+        return Stack(CONFIGURATIONS[name], device), rows, batch, length
+    import torch_transformer  # beside this file
+
+    configuration = torch_transformer.CONFIGURATIONS[name]
+    rows, _, _, batch, length = configuration[:5]
+    kind = torch_transformer.Transformer if rows else torch_transformer.Block
+    return kind(configuration, device), rows, batch, length + 1  # it learns to tell the next id
+
+
+class Peer:
+    def __init__(self, name, kind, device):
+        self.model, rows, self.batch, self.length = make_model(name, device)
+        self.stream = IdStream(rows, kind, 1)
+        self.device = device
+        self.batches = [self.ids() for _ in range(32)] if device != "cpu" else []
+
+    def prepare(self, work, variant):
+        self.model.prepare(work, variant)
+        self.step()  # compiles; finds out what is not supported
+        return "ok"
+
+    def ids(self):
+        ids = torch.from_numpy(self.stream.batch(self.batch * self.length)).view(self.batch, self.length)
+        return ids.to(self.device)
+
+    def step(self):
+        ids = self.ids()
+        start = time.perf_counter()
+        self.model.run(ids)
+        return time.perf_counter() - start
+
+    def steps(self, count):
+        """Seconds of each of `count` steps; a device's are queued, so that all of them have the same share."""
+        if self.device == "cpu":
+            return [self.step() for _ in range(count)]
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for i in range(count):
+            self.model.run(self.batches[i % len(self.batches)])
+        torch.cuda.synchronize()
+        return [(time.perf_counter() - start) / count]
+
+
+def peak_memory_mb():
+    with open("/proc/self/status") as status:
+        return next(1.024e-3 * int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
 
 
 def answer(text):
@@ -152,6 +181,8 @@ def main():
                 answer(peer.prepare(*words[1:]))
             except Exception as error:  # not supported by this version, or no compiler
                 answer(f"{type(error).__name__}: {error}".splitlines()[0])
+        elif words[0] == "memory":
+            answer(f"{peak_memory_mb():.6g}")
         else:
             answer(" ".join(f"{1e3 * seconds:.6g}" for seconds in peer.steps(int(words[1]))))
 
