@@ -122,6 +122,7 @@ void add_elementwise(std::vector<Case>& cases) {
       {{0, 4}, {1, 4}, {0, 4}},
       {{2, 0}, {2, 1}, {2, 0}},
       {{0, 1}, {1, 4}, {0, 4}},
+      {{2, 1, 0}, {2, 3, 0}, {2, 3, 0}},
   };
   add_choices(cases);
   for (const TwoOperands& op : two_operands) {
@@ -178,6 +179,7 @@ void add_reductions(std::vector<Case>& cases) {
       {{1, 17}, 0, false, {17}},
       {{0, 3}, 1, false, {0}},
       {{2, 1, 3}, 1, false, {2, 3}},
+      {{2, 3, 0}, 1, false, {2, 0}},
   };
   for (const Reduction& op : reductions) {
     const bool differentiable = std::string_view(op.name) != "argmax";

@@ -199,6 +199,7 @@ TEST_CASE("layer norm: what it refuses") {
   CHECK_THROWS_WITH_AS(layer_norm(x, {2, 3}), "layer_norm: shape [2, 3, 4] does not end with normalized_shape [2, 3]",
                        ShapeError);
   CHECK_THROWS_AS(layer_norm(x, {1, 2, 3, 4}), ShapeError);
+  CHECK_THROWS_WITH_AS(layer_norm(x, 4, {}, {}, -1.0), "layer_norm: eps is -1; it must not be negative", ValueError);
   CHECK_THROWS_WITH_AS(layer_norm(x, Shape{}), "layer_norm: normalized_shape must have an axis at least, got []",
                        ShapeError);
   CHECK_THROWS_WITH_AS(layer_norm(x, 4, zeros({3})), "layer_norm: the weight must have shape [4], got [3]", ShapeError);
@@ -401,6 +402,10 @@ TEST_CASE("multinomial: what it refuses, before anything is drawn") {
                        ValueError);
   CHECK_THROWS_WITH_AS(multinomial(floats({1, -2}), 1),
                        "multinomial: weight -2 at [0, 1] must be finite and not negative", ValueError);
+  CHECK_THROWS_AS(multinomial(ones({3}), INT64_MAX, true), Error);
+  CHECK_THROWS_AS(multinomial(ones({3}), std::int64_t{1} << 61, true), Error);
+  CHECK_THROWS_WITH_AS(multinomial(full({4}, 1e308, DType::float64), 1),
+                       "multinomial: the weights of row 0 add up to more than a double holds", ValueError);
   CHECK_THROWS_AS(multinomial(floats({1, not_a_number}), 1), ValueError);
   CHECK_THROWS_AS(multinomial(floats({1, infinite}), 1), ValueError);
   CHECK_THROWS_WITH_AS(multinomial(floats({1, 1, 0, 0}, {2, 2}), 1, true),

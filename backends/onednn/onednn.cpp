@@ -52,15 +52,6 @@ void Kernels::linear(const Tensor& x, const Tensor& weight, const Tensor& bias, 
   multiply(shape, x, weight, bias, out);
 }
 
-void Kernels::softmax(const Tensor& x, bool log, Tensor& out) {
-  if (x.numel() < least_elements) return xsimd_backend::Kernels::softmax(x, log, out);
-  Key key;
-  key.kind = log ? Key::Kind::log_softmax : Key::Kind::softmax;
-  key.threads = xsimd_backend::threads_for(32 * x.numel());
-  key.extents = {x.numel() / x.size(-1), x.size(-1), 0, 0};
-  run(key, read<float>(x), nullptr, nullptr, write<float>(out));
-}
-
 Backend::Backend()
     : float_(static_cast<xsimd_backend::Kernels&>(xsimd_backend::Backend::kernels(DType::float32)).table) {}
 

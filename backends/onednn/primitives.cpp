@@ -51,11 +51,6 @@ auto describe_product(const memory::desc& a, const memory::desc& b, const memory
                       const dnnl::primitive_attr& attr) {
   return dnnl::matmul::primitive_desc(engine(), a, b, bias, out, attr);
 }
-auto describe_softmax(bool log, const memory::desc& x, const dnnl::primitive_attr& attr) {
-  return dnnl::softmax_forward::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
-                                               log ? dnnl::algorithm::softmax_log : dnnl::algorithm::softmax_accurate,
-                                               x, x, 1, attr);
-}
 void append_scale(dnnl::post_ops& ops, float scale) {
   ops.append_eltwise(dnnl::algorithm::eltwise_linear, scale, 0.0F);
 }
@@ -68,10 +63,6 @@ auto describe_product(const memory::desc& a, const memory::desc& b, const memory
                       const dnnl::primitive_attr& attr) {
   return dnnl::matmul::primitive_desc(bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out), attr,
                                       engine());
-}
-auto describe_softmax(bool log, const memory::desc& x, const dnnl::primitive_attr& attr) {
-  const auto kind = log ? dnnl::algorithm::softmax_log : dnnl::algorithm::softmax_accurate;
-  return dnnl::softmax_v2_forward::primitive_desc({dnnl::prop_kind::forward_inference, kind, x, x, 1}, attr, engine());
 }
 void append_scale(dnnl::post_ops& ops, float scale) {
   ops.append_eltwise(1.0F, dnnl::algorithm::eltwise_linear, scale, 0.0F);
@@ -109,17 +100,6 @@ Made make(const Key& key) {
       attr.set_post_ops(ops);
       const auto descriptor = describe_product(made.a, made.b, made.bias, made.out, attr);
       finish(made, descriptor, dnnl::matmul(descriptor));
-      break;
-    }
-    case Key::Kind::softmax:
-    case Key::Kind::log_softmax: {
-      made.a = made.out = matrix({first, second}, {second, 1});
-      const auto descriptor = describe_softmax(key.kind == Key::Kind::log_softmax, made.a, attr);
-#if DNNL_VERSION_MAJOR >= 3
-      finish(made, descriptor, dnnl::softmax_forward(descriptor));
-#else
-      finish(made, descriptor, dnnl::softmax_v2_forward(descriptor));
-#endif
       break;
     }
   }
@@ -173,10 +153,9 @@ struct Call {
       place = memory(descriptor, engine(), nullptr);
       arguments.emplace(which, place);
     };
-    const bool softmax = key.kind == Key::Kind::softmax || key.kind == Key::Kind::log_softmax;
     const bool add_kind = key.kind == Key::Kind::add;
     add(add_kind ? DNNL_ARG_SRC_0 : DNNL_ARG_SRC, a, made.a);
-    if (!softmax) add(add_kind ? DNNL_ARG_SRC_1 : DNNL_ARG_WEIGHTS, b, made.b);
+    add(add_kind ? DNNL_ARG_SRC_1 : DNNL_ARG_WEIGHTS, b, made.b);
     if (key.bias) add(DNNL_ARG_BIAS, bias, made.bias);
     add(DNNL_ARG_DST, out, made.out);
     add(DNNL_ARG_SCRATCHPAD, scratchpad, made.scratchpad);

@@ -42,15 +42,15 @@ void with_room(std::int64_t n, std::int64_t bytes, std::int64_t floats, Body bod
 void Kernels::attention(const Attention& options, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
                         Saved& saved) {
   if (composed(table, options, q)) return reference::Kernels<float>::attention(options, q, k, v, out, saved);
-  Tensor log_sums = empty(q.shape().sub(0, 3), q);
+  Tensor norms = empty(q.shape().sub(0, 3) + 2, q);
   Attend args = operands(options, q, k, v);
-  args.out = write<float>(out), args.log_sums = write<float>(log_sums);
+  args.out = write<float>(out), args.norms = write<float>(norms);
   const std::int64_t heads = q.size(0) * args.heads, tiles = (args.tq + table.query_rows - 1) / table.query_rows;
   // A multiply-add takes about as long as half a byte moved, an exponential as 32.
   if (args.d > 0)
     with_room(heads * tiles, heads * args.tq * args.tk * (args.d + 32), table.attend_floats(args, false),
               [&](std::int64_t begin, std::int64_t end, float* room) { table.attend(args, begin, end, room); });
-  saved.push(log_sums);
+  saved.push(norms);
 }
 
 void Kernels::attention_backward(const Attention& options, const Tensor& grad, const Tensor& q, const Tensor& k,
@@ -59,7 +59,7 @@ void Kernels::attention_backward(const Attention& options, const Tensor& grad, c
   if (composed(table, options, q))
     return reference::Kernels<float>::attention_backward(options, grad, q, k, v, out, saved, grad_q, grad_k, grad_v);
   Attend args = operands(options, q, k, v);
-  args.log_sums = const_cast<float*>(read<float>(saved[0]));  // the backward only reads it
+  args.norms = const_cast<float*>(read<float>(saved[0]));  // the backward only reads it
   args.grad = read<float>(grad), args.forward = read<float>(out);
   args.to_q = write<float>(grad_q), args.to_k = write<float>(grad_k), args.to_v = write<float>(grad_v);
   const std::int64_t heads = q.size(0) * args.heads;

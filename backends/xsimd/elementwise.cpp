@@ -109,6 +109,7 @@ void Kernels::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) {
 void Kernels::reduce(Reduce op, const Axis& axis, const Tensor& x, Tensor& out) {
   const auto* in = read<float>(x);
   auto* to = write<float>(out);
+  if (out.numel() == 0) return;
   const std::int64_t bytes = 4 * axis.outer * axis.n * axis.inner;
   if (op == Reduce::sum && axis.outer == 1 && axis.inner == 1) {
     *to = tree_sum<float>(axis.n, bytes, x,

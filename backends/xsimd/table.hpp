@@ -91,7 +91,9 @@ struct Attend {
   bool causal, drop;
   Drawing drawing;
   float* out;
-  float* log_sums;  // (batch * heads, tq): of exp(scores)
+  // (batch * heads, tq, 2): the largest score, and the logarithm of the sum of exp(score - largest); apart, because
+  // added up they lose digits where scores are large.
+  float* norms;
   // For the backward alone. `forward` is what the forward gave.
   const float *grad, *forward;
   float *to_q, *to_k, *to_v;

@@ -131,7 +131,7 @@ std::string detail::load_plugin(std::string_view name) {
     }
     return {};
   }
-  return fmt::format("and no {} in {}", file, fmt::join(folders, ", "));
+  return fmt::format("and no {} in {} (WENGERT_PLUGIN_PATH names other folders)", file, fmt::join(folders, ", "));
 }
 
 }  // namespace wengert

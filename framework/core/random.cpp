@@ -158,6 +158,8 @@ std::vector<double> ends_of(std::span<const double> weights, std::int64_t row, s
     positive += weight > 0.0;
     ends.push_back(total += weight);
   }
+  if (!std::isfinite(total))
+    throw ValueError(fmt::format("multinomial: the weights of row {} add up to more than a double holds", row));
   if (positive < least)
     throw ValueError(
         fmt::format("multinomial: row {} has {} weights above 0, needs {} at least", row, positive, least));
@@ -174,6 +176,8 @@ Tensor multinomial(const Tensor& probabilities, std::int64_t num_samples, bool r
   if (num_samples < 1)
     throw ValueError(fmt::format("multinomial: num_samples is {}; it must be positive", num_samples));
   const std::int64_t n = shape.size(-1), rows = shape.rank() == 2 ? shape[0] : 1;
+  Tensor out = empty(shape.rank() == 2 ? Shape{rows, num_samples} : Shape{num_samples}, DType::int64,
+                     probabilities.backend());  // first, for its checks of the size
   const std::vector<double> values = probabilities.to_vector<double>();
   std::vector<std::vector<double>> ends;
   for (std::int64_t row = 0; row < rows; ++row)
@@ -203,7 +207,7 @@ Tensor multinomial(const Tensor& probabilities, std::int64_t num_samples, bool r
     std::partial_sort(waits.begin(), waits.begin() + num_samples, waits.end());
     for (std::int64_t i = 0; i < num_samples; ++i) drawn.push_back(waits[static_cast<std::size_t>(i)].second);
   }
-  return tensor(drawn, shape.rank() == 2 ? Shape{rows, num_samples} : Shape{num_samples}, probabilities.backend());
+  return tensor(drawn, out.shape(), probabilities.backend());
 }
 
 Tensor& normal_(Tensor& tensor, double mean, double std, Generator& generator) {

@@ -1,6 +1,6 @@
 // Included by arch.cpp only. Attention without its weights in memory: tiles of queries meet blocks of keys, and a row's
-// maximum and sum are brought up to date block by block. The backward forms the weights again from the logarithm of
-// each row's sum. Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
+// maximum and sum are brought up to date block by block. The backward forms the weights again from each row's maximum
+// and sum. Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
 // "FlashAttention", NeurIPS 2022.
 //
 // Everything about a tile is done on one thread, in an order that depends on the shapes alone.
@@ -130,14 +130,15 @@ struct RowMask {
   WENGERT_INLINE Floats keep(std::int64_t j, Floats x) const { return select_bits(bits_at<true>(bits, j, width), x); }
 };
 
-// exp(scores - shift) in place, +0 from `seen` to `all`; returns the sum.
-WENGERT_INLINE float weigh(float* row, const float* mask, float shift, std::int64_t seen, std::int64_t all) {
-  const Floats offset(shift);
+// exp((scores - shift) - log_sum) in place, +0 from `seen` to `all`; returns the sum.
+WENGERT_INLINE float weigh(float* row, const float* mask, float shift, float log_sum, std::int64_t seen,
+                           std::int64_t all) {
+  const Floats offset(shift), rest(log_sum);
   Floats sum(0.0F);
   for_each_part(seen, [&](std::int64_t j, auto get, auto put, std::int64_t count) WENGERT_LAMBDA {
     Floats score = get(row + j);
     if (mask) score = score + get(mask + j);
-    const Floats weight = xsimd::exp(score - offset);
+    const Floats weight = xsimd::exp((score - offset) - rest);
     sum = sum + first_of(weight, count);
     put(row + j, weight);
   });
@@ -189,7 +190,7 @@ void attend(const Attend& args, std::int64_t begin, std::int64_t end, float* mem
     const std::int64_t head = at / tiles, first = at % tiles * query_rows, rows = smaller(query_rows, args.tq - first);
     if (head != packed) keys.pack(packed = head);
     const float* mask = args.key_mask ? args.key_mask + head / args.heads * args.tk : nullptr;
-    float *out = args.out + (head * args.tq + first) * d, *log_sums = args.log_sums + head * args.tq + first;
+    float *out = args.out + (head * args.tq + first) * d, *norms = args.norms + 2 * (head * args.tq + first);
     const Left queries{args.q + (head * args.tq + first) * d, d, 1};
     float shift[query_rows], sum[query_rows];
     for (std::int64_t i = 0; i < rows; ++i) shift[i] = -__builtin_inff(), sum[i] = 0.0F;
@@ -206,10 +207,10 @@ void attend(const Attend& args, std::int64_t begin, std::int64_t end, float* mem
         const float best = largest_score(row, block_mask, seen), before = shift[i];
         if (!(best <= before)) shift[i] = best;
         if (shift[i] == -__builtin_inff()) {  // nothing seen yet
-          weigh(row, nullptr, 0.0F, 0, count);
+          weigh(row, nullptr, 0.0F, 0.0F, 0, count);
           continue;
         }
-        const float more = weigh(row, block_mask, shift[i], seen, count);
+        const float more = weigh(row, block_mask, shift[i], 0.0F, seen, count);
         if (some && shift[i] != before) {
           const float rescale = before == -__builtin_inff() ? 0.0F : __builtin_expf(before - shift[i]);
           sum[i] *= rescale;
@@ -231,7 +232,8 @@ void attend(const Attend& args, std::int64_t begin, std::int64_t end, float* mem
       const bool blind = sum[i] == 0.0F;
       const Floats divisor(sum[i]), zero(0.0F);
       map(out + i * d, out + i * d, d, [=](Floats x) { return blind ? zero : x / divisor; });
-      log_sums[i] = blind ? __builtin_inff() : shift[i] + __builtin_logf(sum[i]);
+      norms[2 * i] = blind ? 0.0F : shift[i];
+      norms[2 * i + 1] = blind ? __builtin_inff() : __builtin_logf(sum[i]);
     }
   }
 }
@@ -275,7 +277,8 @@ void attend_backward(const Attend& args, std::int64_t begin, std::int64_t end, f
         for (std::int64_t i = 0; i < rows; ++i) {
           const std::int64_t seen = keys_seen(args, first + i, block, count);
           float *weight = weights + i * weight_row, *slope = slopes + i * weight_row;
-          weigh(weight, block_mask, args.log_sums[head * args.tq + first + i], seen, count);
+          const float* norm = args.norms + 2 * (head * args.tq + first + i);
+          weigh(weight, block_mask, norm[0], norm[1], seen, count);
           const Floats mean(means[i]), scale(args.scale), factor(args.drawing.scale);
           if (args.drop) {
             const RowMask kept(args, head * args.tq + first + i, block, seen);

@@ -21,6 +21,7 @@ void check_affine(const char* what, const Tensor& parameter, const Tensor& x, co
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
                   double eps) {
   check_operand("layer_norm", x);
+  if (!(eps >= 0.0)) throw ValueError(fmt::format("layer_norm: eps is {}; it must not be negative", eps));
   const std::int64_t lead = x.dim() - normalized_shape.rank();
   if (normalized_shape.rank() == 0) throw ShapeError("layer_norm: normalized_shape must have an axis at least, got []");
   if (lead < 0 || !(x.shape().sub(lead, x.dim()) == normalized_shape))

@@ -13,8 +13,8 @@ namespace wengert::io {
 
 /// Saving, in a loop over steps:
 ///
-///     io::save_checkpoint({.model = model.state_dict(), .optimizer = optimizer.state_dict(), .step = step},
-///     "run.ckpt");
+///     io::save_checkpoint(
+///         {.model = model.state_dict(), .optimizer = optimizer.state_dict(), .step = step}, "run.ckpt");
 ///
 /// Going on, in a program that has made the same model, optimiser, schedule and settings:
 ///

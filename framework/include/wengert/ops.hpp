@@ -37,9 +37,9 @@ struct EmbedDropoutOptions {
   std::int64_t offset = 0;                    ///< position of the first token
   Tensor position_ids{};                      ///< (T) or (B, T); wins over `offset`
 };
-/// dropout(tokens[ids] + positions[offset .. offset + T], p) in one pass: tokens (V, d), positions (L, d), ids (T) or
-/// (B, T)
-/// -> (..., T, d). The same bits as embedding + embedding + add + dropout. Throws IndexError when offset + T > L.
+/// dropout(tokens[ids] + positions[offset .. offset + T], p) in one pass, for tokens (V, d) and positions (L, d):
+/// ids (T) or (B, T) -> (..., T, d). The same bits as embedding + embedding + add + dropout. Throws IndexError when
+/// offset + T > L.
 Tensor embed_dropout(const Tensor& tokens, const Tensor& positions, const Tensor& ids,
                      const EmbedDropoutOptions& options = {});
 
@@ -185,8 +185,9 @@ struct CrossEntropyOptions {
 /// there) is 0 with zero gradients. Throws IndexError for any other label outside [0, C).
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options = {});
 /// cross_entropy(linear(x, weight), labels): x (..., d), weight (C, d), labels (...). Unless the reduction is none, the
-/// logits are made 256 rows at a time, never stored, and their gradients formed at once: memory for 256 * C values
-/// instead of two for each row, which is what large vocabularies need.
+/// logits are made 256 rows at a time, never stored, and their gradients formed at once: memory for 2 * 256 * C values
+/// however many rows there are, which is what large vocabularies need. A head that is tied to a token table is
+/// linear_cross_entropy(x, embed.token_embed.weight, labels).
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& labels,
                             const CrossEntropyOptions& options = {});
 /// Mean of (input - target)^2; the shapes must be equal. The mean of nothing is NaN.

@@ -28,8 +28,8 @@ NamedTensors rename(const NamedTensors& tensors, std::span<const Rename> rules, 
 /// GPT-2 as Hugging Face's files hold it, prefix "transformer.", for a model of these members:
 ///
 ///     layers::TransformerEmbedding embed;
-///     layers::ModuleList<layers::TransformerBlock> blocks;  // {.activation = Activation::gelu_tanh, .norm_first =
-///     true} layers::LayerNorm norm;
+///     layers::ModuleList<layers::TransformerBlock> blocks;  // gelu_tanh, norm_first
+///     layers::LayerNorm norm;
 ///
 /// The head, where there is one, is tied to embed.token_embed.weight: it is not in the file. Nothing is joined here, so
 /// that each rule with its names exchanged is the way back.
@@ -58,8 +58,7 @@ inline constexpr Rename gpt2_names[] = {
 /// these members:
 ///
 ///     layers::BertEmbedding embed;
-///     layers::ModuleList<layers::TransformerBlock> blocks;  // {.activation = Activation::gelu, .layer_norm_eps =
-///     1e-12}
+///     layers::ModuleList<layers::TransformerBlock> blocks;  // gelu, layer_norm_eps 1e-12
 ///
 /// The pooler and the heads of its training keep their names.
 inline constexpr Rename bert_names[] = {

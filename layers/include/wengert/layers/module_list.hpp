@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "wengert/error.hpp"
 #include "wengert/layers/module.hpp"
 
 namespace wengert::layers {
@@ -25,10 +26,15 @@ class ModuleList : public Module {
     return *modules_.back();
   }
   std::size_t size() const { return modules_.size(); }
-  M& operator[](std::size_t i) { return *modules_.at(i); }
-  const M& operator[](std::size_t i) const { return *modules_.at(i); }
+  /// Throws IndexError for i >= size().
+  M& operator[](std::size_t i) { return *modules_[checked(i)]; }
+  const M& operator[](std::size_t i) const { return *modules_[checked(i)]; }
 
  private:
+  std::size_t checked(std::size_t i) const {
+    if (i < size()) return i;
+    throw IndexError("ModuleList: index " + std::to_string(i) + " is outside [0, " + std::to_string(size()) + ")");
+  }
   std::vector<std::unique_ptr<M>> modules_;
 };
 

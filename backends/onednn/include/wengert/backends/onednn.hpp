@@ -1,7 +1,7 @@
 #pragma once
 /// The oneDNN backend: the xsimd kernels, with oneDNN's where it has them and they keep the promises: addition (one
-/// float32 addition is exact, so the bits hold), matrix products with bias, softmax. It has no gather, and before 3.x
-/// no dropout.
+/// float32 addition is exact, so the bits hold) and matrix products with bias. It has no gather, and before 3.x no
+/// dropout; its softmax hides a NaN in the row.
 
 #include "wengert/backends/xsimd.hpp"
 
@@ -16,7 +16,6 @@ struct Kernels : xsimd_backend::Kernels {
   void binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) override;
   void matmul(const Matmul& shape, const Tensor& a, const Tensor& b, Tensor& out) override;
   void linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& out) override;
-  void softmax(const Tensor& x, bool log, Tensor& out) override;
 };
 
 class Backend : public xsimd_backend::Backend {
