@@ -4,10 +4,10 @@
 
 #include <cmath>
 
-#include "elementwise.cuh"
 #include "kernels.hpp"
 #include "reduce.cuh"
 #include "team.cuh"
+#include "vector.cuh"
 
 namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
 
@@ -50,11 +50,11 @@ __global__ void normalize_backward_kernel(const T* grad, const T* x, const T* we
 }
 
 /// out = grad * normal, element by element.
-template <class T>
+template <class T, class I>
 __global__ void normalize_product_kernel(const T* grad, const T* x, const T* stats, std::int64_t rows, std::int64_t n,
                                          T* out) {
   for (std::int64_t e = first_thread(); e < rows * n; e += grid_threads()) {
-    const std::int64_t r = e / n;
+    const auto r = static_cast<std::int64_t>(static_cast<I>(e) / static_cast<I>(n));
     out[e] = grad[e] * (((x[e] - x[r * n]) - stats[2 * r]) * stats[2 * r + 1]);
   }
 }
@@ -79,8 +79,10 @@ void Kernels<T>::normalize_rows_backward(const Tensor& grad, const Tensor& x, co
   if (n == 0) return;
   if (grad_weight) {
     Tensor product = empty({rows, n}, x);
-    launch({"normalize_product", blocks_of_threads(rows * n)}, normalize_product_kernel<T>, read<T>(grad), read<T>(x),
-           read<T>(stats), rows, n, write<T>(product));
+    with_index(rows * n, [&](auto index) {
+      launch({"normalize_product", blocks_of_threads(rows * n)}, normalize_product_kernel<T, decltype(index)>,
+             read<T>(grad), read<T>(x), read<T>(stats), rows, n, write<T>(product));
+    });
     reduce(Reduce::sum, columns, product, *grad_weight);
   }
   if (grad_x)

@@ -21,33 +21,24 @@ struct Max {
   __device__ static T join(T earlier, T later) { return exceeds(later, earlier) ? later : earlier; }
 };
 
-/// Joins up to 2^levels blocks that come one by one, as a binary counter carries. Its indices are constants once loops
-/// are written out, so that the sums stay in registers.
+/// Joins up to 2^levels blocks that come one by one, as a binary counter carries. The sums lie in local memory, which a
+/// thread touches once a block; in registers they would leave room for fewer threads.
 template <class T, class Op, int levels>
 class Counter {
  public:
   __device__ void add(T block) {
     const unsigned before = blocks_++;
-    WENGERT_UNROLL
-    for (int level = 0; level < levels; ++level) {
-      if (((before >> level) & 1u) == 0) {
-        sums_[level] = block;
-        return;
-      }
-      block = Op::join(sums_[level], block);
-    }
-    sums_[levels] = block;
+    int level = 0;
+    for (; ((before >> level) & 1u) != 0; ++level) block = Op::join(sums_[level], block);
+    sums_[level] = block;
   }
   /// Of at least one block.
   __device__ T result() const {
-    bool some = false;
-    T total{};
-    WENGERT_UNROLL
-    for (int level = 0; level <= levels; ++level) {
-      if (((blocks_ >> level) & 1u) == 0) continue;
-      total = some ? Op::join(sums_[level], total) : sums_[level];
-      some = true;
-    }
+    int level = 0;
+    while (((blocks_ >> level) & 1u) == 0) ++level;
+    T total = sums_[level];
+    for (++level; level <= levels; ++level)
+      if (((blocks_ >> level) & 1u) != 0) total = Op::join(sums_[level], total);
     return total;
   }
 
