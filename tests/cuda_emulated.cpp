@@ -1,4 +1,5 @@
-// Registers the backend "cuda-emulated": the CUDA kernels, compiled for the CPU and run by an emulator that checks them.
+// Registers the backend "cuda-emulated": the CUDA kernels, compiled for the CPU and run by an emulator that checks
+// them.
 
 #include "kernels.hpp"
 #include "wengert/backend.hpp"

@@ -1,15 +1,16 @@
 #pragma once
-/// The CUDA backend's kernels and the backend itself, as both builds compile them. kernels.cu is the device's translation
-/// unit, kernels.cpp the emulator's; each family of kernels lies in a .cuh of its own. The kernels of the embedding stack
-/// give the bits of wengert/bits.hpp; the others give the same bits from run to run. No kernel adds by atomics.
+/// The CUDA backend's kernels and the backend itself, as both builds compile them. kernels.cu is the device's
+/// translation unit, kernels.cpp the emulator's; each family of kernels lies in a .cuh of its own. The kernels of the
+/// embedding stack give the bits of wengert/bits.hpp; the others give the same bits from run to run. No kernel adds by
+/// atomics.
 
 #include "runtime.hpp"
 #include "wengert/kernels.hpp"
 
 namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
 
-/// Nothing here waits for the device but `id_range` and `merge_rows`, once each: the host needs the range, and the number
-/// of rows to make a tensor of.
+/// Nothing here waits for the device but `id_range` and `merge_rows`, once each: the host needs the range, and the
+/// number of rows to make a tensor of.
 template <class T>
 struct Kernels : wengert::Kernels {
   static constexpr std::string_view origin = "cuda";

@@ -59,8 +59,8 @@ class Memory {
   /// From and to the system. `system_allocate` throws BackendError when it cannot.
   virtual void* system_allocate(std::size_t bytes) = 0;
   virtual void system_release(void* data, std::size_t bytes) noexcept = 0;
-  /// Called as a block of `capacity` bytes is handed out for `bytes` of them, and as it comes back to the cache: where a
-  /// memory tells a sanitizer what nobody may touch. By default nothing.
+  /// Called as a block of `capacity` bytes is handed out for `bytes` of them, and as it comes back to the cache: where
+  /// a memory tells a sanitizer what nobody may touch. By default nothing.
   virtual void lend(void* data, std::size_t bytes, std::size_t capacity) noexcept;
   virtual void take_back(void* data, std::size_t capacity) noexcept;
 
