@@ -95,17 +95,14 @@ struct Attention {
 };
 
 /// Every kernel, by name. (This list makes a backend's account of itself; see `kernel_origins`.)
-#define WENGERT_KERNELS(X)                                                                                            \
-  X(fill)                                                                                                             \
-  X(iota)                                                                                                             \
-  X(copy_strided)                                                                                                     \
-  X(unary)                                                                                                            \
-  X(binary)                                                                                                           \
-  X(reduce)                                                                                                           \
-  X(argmax) X(gather_rows) X(merge_rows) X(add_rows) X(id_range) X(keep_mask) X(apply_mask) X(where) X(matmul)        \
-      X(softmax) X(normalize_rows) X(cross_entropy) X(cross_entropy_backward) X(sum_squares) X(sgd_step) X(adam_step) \
-          X(dropout) X(dropout_backward) X(embed_dropout) X(embed_dropout_backward) X(linear) X(softmax_backward)     \
-              X(normalize_rows_backward) X(attention) X(attention_backward)
+// clang-format off
+#define WENGERT_KERNELS(X) \
+  X(fill) X(iota) X(copy_strided) X(unary) X(binary) X(reduce) X(argmax) X(gather_rows) X(merge_rows) X(add_rows) \
+  X(id_range) X(keep_mask) X(apply_mask) X(where) X(matmul) X(softmax) X(normalize_rows) X(cross_entropy) \
+  X(cross_entropy_backward) X(sum_squares) X(sgd_step) X(adam_step) X(dropout) X(dropout_backward) \
+  X(embed_dropout) X(embed_dropout_backward) X(linear) X(softmax_backward) X(normalize_rows_backward) \
+  X(attention) X(attention_backward)
+// clang-format on
 
 /// The kernels of one backend for values of one type.
 struct Kernels {
