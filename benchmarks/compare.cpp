@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -23,7 +24,7 @@ namespace {
 
 struct Options {
   Settings settings;
-  std::vector<std::string> configurations, ids = {"uniform", "zipf"}, works, opponents;
+  std::vector<std::string> configurations, ids = {"uniform", "zipf"}, works, opponents, variants;
   std::string python, json, markdown;
   bool add = false;
 };
@@ -54,6 +55,11 @@ std::vector<Opponent> find_opponents(const Options& options) {
                      .variants = {"eager", "foreach", "fused", "compile", "chunked", "sparse"},
                      .knows_transformers = true});
   }
+  if (options.variants.empty()) return found;
+  for (Opponent& opponent : found)
+    std::erase_if(opponent.variants, [&options](const std::string& variant) {
+      return std::find(options.variants.begin(), options.variants.end(), variant) == options.variants.end();
+    });
   return found;
 }
 
@@ -167,6 +173,9 @@ int main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--opponent", options.opponents, "opponents (default: all that are there)")
       ->check(CLI::IsMember({"P0", "P1", "P2", "PyTorch"}))
+      ->delimiter(',');
+  app.add_option("--variant", options.variants, "gradients and optimisers of the opponents (default: all)")
+      ->check(CLI::IsMember({"dense", "sparse", "eager", "foreach", "fused", "compile", "chunked"}))
       ->delimiter(',');
   app.add_option("--python", options.python,
                  "a Python that has torch; or the environment variable WENGERT_TORCH_PYTHON")
