@@ -10,6 +10,7 @@
 
 #include "../../framework/core/sanitizer.hpp"
 #include "emulator/device_space.hpp"
+#include "emulator/emulator.hpp"
 #include "runtime.hpp"
 
 namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
@@ -32,7 +33,9 @@ class EmulatedMemory final : public Memory {
     if (bytes > 0) std::memcpy(reach("upload", to), host, bytes);
   }
   void download(void* host, const void* from, std::size_t bytes) override {
-    if (bytes > 0) std::memcpy(host, reach("download", from), bytes);
+    if (bytes == 0) return;
+    ++emulator::counts.waits;
+    std::memcpy(host, reach("download", from), bytes);
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0) std::memmove(reach("copy", to), reach("copy", from), bytes);

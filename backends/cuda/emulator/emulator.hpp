@@ -13,6 +13,7 @@
 /// results which depend on the order differ; `Options` fixes it. Races in device memory between threads are
 /// ThreadSanitizer's to find, in a build with it and with `separate_threads`.
 
+#include <atomic>
 #include <bit>
 #include <concepts>
 #include <cstddef>
@@ -59,6 +60,13 @@ class OptionsScope {
  private:
   Options previous_;
 };
+
+/// What the process has asked of the device so far.
+struct Counts {
+  std::atomic<std::int64_t> launches{0};
+  std::atomic<std::int64_t> waits{0};  ///< of the host for the device: downloads
+};
+inline Counts counts;
 
 // --- Launches ---
 

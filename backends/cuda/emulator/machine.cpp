@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <bit>
 #include <string_view>
 #include <utility>
@@ -16,8 +15,6 @@ namespace wengert::emulator {
 namespace {
 
 constexpr std::int64_t largest_grid = 2147483647;
-
-std::atomic<unsigned> launches{0};
 
 bool same_place(const Place& a, const Place& b) {
   return a.line == b.line && (a.file == b.file || std::string_view(a.file) == b.file);
@@ -62,7 +59,8 @@ void Machine::run(const char* kernel, std::int64_t blocks, int threads, void (*c
         fmt::format("cuda-emulated: kernel {}: no grid can have {} blocks of {} threads", kernel, blocks, threads));
   if (current_ >= 0) fault(fmt::format("launches kernel {}", kernel));
   kernel_ = kernel, call_ = call, closure_ = closure, count_ = threads;
-  descending_ = options.order == Order::alternating ? launches++ % 2 == 1 : options.order == Order::descending;
+  const std::int64_t before = counts.launches++;
+  descending_ = options.order == Order::alternating ? before % 2 == 1 : options.order == Order::descending;
   blockDim.x = static_cast<unsigned>(threads);
   gridDim.x = static_cast<unsigned>(blocks);
   tsan_release(&launch_);
