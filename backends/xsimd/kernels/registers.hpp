@@ -167,7 +167,15 @@ WENGERT_INLINE float sum_lanes(Floats x) {
   return sum;
 }
 
-// out[p][j] = in[j][p] for a square of `transposed` rows and columns, rows `in_row` and `out_row` floats apart.
+// out[p][j] = in[j][p] for 4 rows and columns, rows `in_row` and `out_row` floats apart.
+WENGERT_INLINE void transpose4(const float* in, std::int64_t in_row, float* out, std::int64_t out_row) {
+  __m128 row[4];
+  for (int i = 0; i < 4; ++i) row[i] = _mm_loadu_ps(in + i * in_row);
+  _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
+  for (int i = 0; i < 4; ++i) _mm_storeu_ps(out + i * out_row, row[i]);
+}
+
+// The same for a square of `transposed` rows and columns.
 #if defined(__AVX2__)
 constexpr std::int64_t transposed = 8;
 WENGERT_INLINE void transpose(const float* in, std::int64_t in_row, float* out, std::int64_t out_row) {
@@ -195,10 +203,7 @@ WENGERT_INLINE void transpose(const float* in, std::int64_t in_row, float* out, 
 #else
 constexpr std::int64_t transposed = 4;
 WENGERT_INLINE void transpose(const float* in, std::int64_t in_row, float* out, std::int64_t out_row) {
-  __m128 row[4];
-  for (int i = 0; i < 4; ++i) row[i] = _mm_loadu_ps(in + i * in_row);
-  _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
-  for (int i = 0; i < 4; ++i) _mm_storeu_ps(out + i * out_row, row[i]);
+  transpose4(in, in_row, out, out_row);
 }
 #endif
 
