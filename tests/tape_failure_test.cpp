@@ -169,3 +169,27 @@ TEST_CASE("closures are aligned as their type asks") {
   CHECK(aligned);
   CHECK(w.grad().item() == 1);
 }
+
+TEST_CASE("take overwrites a saved value only where nobody can see it") {
+  // y = 2x, by a derivative that keeps its factor in a saved tensor and scales it in place.
+  const auto twice = [](const Tensor& x, const Tensor& factor) {
+    return wg::record("twice", x.detach() * factor, {x}, {factor}, [](wg::BackwardStep& step) {
+      Tensor taken = step.take(0);
+      taken.kernels().binary(wg::Binary::mul, taken, step.grad(), taken);
+      step.give(0, taken);
+    });
+  };
+  const Tensor w = leaf(3), factor = wg::full({}, 2.0, wg::DType::float64);
+  {
+    Tape tape;
+    const Tensor own = twice(w, factor.clone());  // of the tape alone
+    tape.backward(own * 5.0, {.keep_graph = true});
+    CHECK(w.grad().item() == 10);
+    tape.backward(own * 5.0);
+    CHECK(w.grad().item() == 20);
+    CHECK_THROWS_AS(tape.backward(own * 5.0), wg::TapeError);
+    tape.backward(twice(w, factor) * 5.0);
+  }
+  CHECK(w.grad().item() == 30);
+  CHECK(factor.item() == 2);
+}

@@ -183,45 +183,6 @@ TEST_CASE("a tensor may change its backend in the middle of a graph") {
   CHECK(w.grad().to_vector<double>() == std::vector<double>{32, 108});
 }
 
-TEST_CASE("memory is cached, counted, and given back") {
-  wg::Memory& memory = wg::current_backend().memory();
-  memory.release_cached();
-  const auto start = memory.stats();
-  for (int i = 0; i < 3; ++i) {
-    const Tensor x = wg::empty({1000}), y = wg::empty({1 << 20});
-    CHECK(memory.stats().in_use >= start.in_use + 4000 + (4 << 20));
-  }
-  const auto end = memory.stats();
-  CHECK(end.system_calls == start.system_calls + 2);
-  CHECK(end.requests == start.requests + 6);
-  CHECK(end.in_use == start.in_use);
-  CHECK(end.reserved > start.reserved);
-  memory.release_cached();
-  CHECK(memory.stats().reserved == start.reserved);
-}
-
-TEST_CASE("blocks are aligned to 64 bytes and never overlap") {
-  std::vector<std::pair<std::uintptr_t, std::size_t>> blocks;
-  std::vector<wg::Memory::Block> held;
-  for (std::size_t bytes : {1, 63, 64, 65, 127, 129, 1000, 4097, 100'000, 3'000'000}) {
-    const auto block = wg::host_memory().allocate(bytes);
-    CHECK(reinterpret_cast<std::uintptr_t>(block.data) % 64 == 0);
-    CHECK(block.capacity >= bytes);
-    CHECK(block.capacity <= std::max<std::size_t>(64, bytes + bytes / 8 + 64));
-    blocks.emplace_back(reinterpret_cast<std::uintptr_t>(block.data), block.capacity);
-    held.push_back(block);
-  }
-  std::sort(blocks.begin(), blocks.end());
-  for (std::size_t i = 1; i < blocks.size(); ++i) CHECK(blocks[i - 1].first + blocks[i - 1].second <= blocks[i].first);
-  for (const auto& block : held) wg::host_memory().release(block);
-  CHECK(wg::host_memory().allocate(0).data == nullptr);
-}
-
-TEST_CASE("an impossible request is a BackendError, and the next one works") {
-  CHECK_THROWS_AS(wg::empty({std::int64_t{1} << 50}), wg::BackendError);
-  CHECK(wg::ones({3}).to_vector<float>() == std::vector<float>{1, 1, 1});
-}
-
 TEST_CASE("the number of threads is at least one, and checked") {
   const int before = wg::num_threads();
   CHECK(before >= 1);

@@ -80,7 +80,7 @@ class Staging {
 
 class DeviceMemory final : public Memory {
  public:
-  DeviceMemory() : Memory("cuda") {}
+  DeviceMemory() : Memory("cuda", Layout::segments) {}
   bool host_visible() const override { return false; }
   void upload(void* to, const void* host, std::size_t bytes) override { staging_.upload(to, host, bytes); }
   void download(void* host, const void* from, std::size_t bytes) override {

@@ -14,6 +14,7 @@
 
 #include "pool.hpp"
 #include "sanitizer.hpp"
+#include "segments.hpp"
 #include "wengert/error.hpp"
 #include "wengert/storage.hpp"
 
@@ -23,7 +24,12 @@ namespace {
 
 constexpr std::size_t granule = 64;  // one cache line, one AVX-512 register
 constexpr std::size_t huge_page = std::size_t{2} << 20;
+constexpr std::size_t page = 4096;
+constexpr std::size_t segment_bytes = std::size_t{32} << 20;
+constexpr std::size_t smallest_piece = std::size_t{256} << 10;  // of a segment; less is cached by size
 constexpr std::size_t largest_request = std::size_t{1} << 62;
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 struct SizeClass {
   std::size_t index, capacity;
@@ -35,7 +41,7 @@ SizeClass size_class(std::size_t bytes) {
   const auto exponent =
       static_cast<std::size_t>(std::bit_width(bytes - 1) - 1);  // 2^exponent < bytes <= 2^(exponent + 1)
   const std::size_t step = std::max(granule, (std::size_t{1} << exponent) / 8);
-  const std::size_t capacity = (bytes + step - 1) / step * step;
+  const std::size_t capacity = round_up(bytes, step);
   return {exponent * 8 + (capacity - 1 - (std::size_t{1} << exponent)) * 8 / (std::size_t{1} << exponent), capacity};
 }
 
@@ -44,44 +50,77 @@ SizeClass size_class(std::size_t bytes) {
 struct Memory::Cache {
   mutable std::mutex mutex;
   std::vector<void*> bins[64 * 8];
+  detail::Segments segments;
   MemoryStats stats;
 };
 
-Memory::Memory(const char* name) : name_(name), cache_(new Cache) {}
+Memory::Memory(const char* name, Layout layout) : name_(name), layout_(layout), cache_(new Cache) {}
 Memory::~Memory() { delete cache_; }
+
+void* Memory::obtain(std::size_t bytes) {
+  void* data = system_allocate(bytes);
+  const std::lock_guard lock(cache_->mutex);
+  ++cache_->stats.system_calls;
+  cache_->stats.reserved += static_cast<std::int64_t>(bytes);
+  return data;
+}
+
+// A block of the right size class.
+Memory::Block Memory::allocate_separate(std::size_t bytes) {
+  const SizeClass wanted = size_class(bytes);
+  {
+    const std::lock_guard lock(cache_->mutex);
+    if (auto& bin = cache_->bins[wanted.index]; !bin.empty()) {
+      void* data = bin.back();
+      bin.pop_back();
+      return {data, wanted.capacity};
+    }
+  }
+  try {
+    return {obtain(wanted.capacity), wanted.capacity};
+  } catch (const BackendError&) {
+    release_cached();  // what is cached may be in the way
+    return {obtain(wanted.capacity), wanted.capacity};
+  }
+}
+
+// A piece of a segment, whole pages of it, with a line to spare: neighbours do not touch, which a sanitizer can see.
+Memory::Block Memory::allocate_piece(std::size_t bytes) {
+  const std::size_t wanted = round_up(bytes + granule, page), alone = round_up(wanted, huge_page);
+  const auto take = [&]() -> Block {
+    detail::Piece* piece = cache_->segments.take(wanted);
+    return piece ? Block{piece->data, piece->bytes, piece} : Block{};
+  };
+  {
+    const std::lock_guard lock(cache_->mutex);
+    if (const Block block = take(); block.data) return block;
+  }
+  std::size_t segment = std::max(alone, segment_bytes);
+  void* data = nullptr;
+  try {
+    data = obtain(segment);
+  } catch (const BackendError&) {
+    release_cached();
+    data = obtain(segment = alone);
+  }
+  take_back(data, segment);
+  const std::lock_guard lock(cache_->mutex);
+  cache_->segments.add(data, segment);
+  return take();
+}
 
 Memory::Block Memory::allocate(std::size_t bytes) {
   if (bytes == 0) return {};
   if (bytes > largest_request) throw BackendError(fmt::format("{} memory: cannot allocate {} bytes", name_, bytes));
-  const SizeClass wanted = size_class(bytes);
-  void* data = nullptr;
-  {
-    const std::lock_guard lock(cache_->mutex);
-    ++cache_->stats.requests;
-    if (auto& bin = cache_->bins[wanted.index]; !bin.empty()) {
-      data = bin.back();
-      bin.pop_back();
-    }
-  }
-  const bool fresh = data == nullptr;
-  if (fresh) {
-    try {
-      data = system_allocate(wanted.capacity);
-    } catch (const BackendError&) {
-      release_cached();  // blocks of other sizes may be what is in the way
-      data = system_allocate(wanted.capacity);
-    }
-  }
+  const Block block =
+      layout_ == Layout::segments && bytes >= smallest_piece ? allocate_piece(bytes) : allocate_separate(bytes);
   const std::lock_guard lock(cache_->mutex);
   MemoryStats& stats = cache_->stats;
-  if (fresh) {
-    ++stats.system_calls;
-    stats.reserved += static_cast<std::int64_t>(wanted.capacity);
-  }
-  stats.in_use += static_cast<std::int64_t>(wanted.capacity);
+  ++stats.requests;
+  stats.in_use += static_cast<std::int64_t>(block.capacity);
   stats.peak_in_use = std::max(stats.peak_in_use, stats.in_use);
-  lend(data, bytes, wanted.capacity);
-  return {data, wanted.capacity};
+  lend(block.data, bytes, block.capacity);
+  return block;
 }
 
 void Memory::release(Block block) noexcept {
@@ -89,6 +128,7 @@ void Memory::release(Block block) noexcept {
   take_back(block.data, block.capacity);
   const std::lock_guard lock(cache_->mutex);
   cache_->stats.in_use -= static_cast<std::int64_t>(block.capacity);
+  if (block.piece) return cache_->segments.give(block.piece);
   auto& bin = cache_->bins[size_class(block.capacity).index];
   try {
     bin.push_back(block.data);
@@ -100,16 +140,18 @@ void Memory::release(Block block) noexcept {
 
 void Memory::release_cached() {
   const std::lock_guard lock(cache_->mutex);
+  const auto give_up = [this](void* data, std::size_t bytes) {
+    system_release(data, bytes);
+    cache_->stats.reserved -= static_cast<std::int64_t>(bytes);
+  };
   for (std::size_t index = 0; index < std::size(cache_->bins); ++index) {
     // The capacity of a class is the largest size that maps to it.
     const std::size_t power = std::size_t{1} << (index / 8);
     const std::size_t capacity = size_class(power + (index % 8 + 1) * power / 8).capacity;
-    for (void* data : cache_->bins[index]) {
-      system_release(data, capacity);
-      cache_->stats.reserved -= static_cast<std::int64_t>(capacity);
-    }
+    for (void* data : cache_->bins[index]) give_up(data, capacity);
     cache_->bins[index].clear();
   }
+  cache_->segments.release_whole(give_up);
 }
 
 void Memory::lend(void* /*data*/, std::size_t /*bytes*/, std::size_t /*capacity*/) noexcept {}
@@ -132,7 +174,7 @@ namespace {
 
 class HostMemory final : public Memory {
  public:
-  HostMemory() : Memory("host") {}
+  HostMemory() : Memory("host", Layout::segments) {}
   bool host_visible() const override { return true; }
   void upload(void* to, const void* host, std::size_t bytes) override { copy(to, host, bytes); }
   void download(void* host, const void* from, std::size_t bytes) override { copy(host, from, bytes); }
@@ -143,7 +185,7 @@ class HostMemory final : public Memory {
  protected:
   void* system_allocate(std::size_t bytes) override {
     const bool large = bytes >= huge_page;
-    if (large) bytes = (bytes + huge_page - 1) / huge_page * huge_page;
+    if (large) bytes = round_up(bytes, huge_page);
     void* data = std::aligned_alloc(large ? huge_page : granule, bytes);
     if (!data) throw BackendError(fmt::format("host memory: cannot allocate {} bytes", bytes));
     if (large) madvise(data, bytes, MADV_HUGEPAGE);  // a hint: fewer page faults, fewer TLB misses for random rows

@@ -161,7 +161,7 @@ void TapeState::run(Node* root, bool keep_graph) {
     if (const Tensor grad = std::move(node->grad); grad.defined()) {
       Saved saved;
       for (const SavedValue& value : node->saved) saved.push(value.value);
-      BackwardStep step(*this, *node, grad, saved);
+      BackwardStep step(*this, *node, grad, saved, !keep_graph);
       node->backward(node->closure, step);
     }
     if (!keep_graph) {
@@ -396,6 +396,16 @@ void Saved::push(Tensor tensor) {
 }
 
 bool BackwardStep::needs(std::size_t i) const { return node_.inputs[i].node || node_.inputs[i].leaf.defined(); }
+
+Tensor BackwardStep::take(std::size_t i) {
+  Tensor value = std::move(saved_.tensors_[i]);
+  if (last_) {
+    node_.consumed = true;  // even if what follows throws
+    node_.saved[i].value = {};
+    if (TensorAccess::unique(value)) return value;
+  }
+  return value.clone();
+}
 
 void BackwardStep::give(std::size_t i, Gradient gradient) {
   if (!needs(i)) return;

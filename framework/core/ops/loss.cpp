@@ -151,7 +151,8 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   Tensor losses = empty({rows}, x);
   // The gradients, for an upstream gradient of 1.
   Tensor grad_x = recorded && x.requires_grad() ? empty(flat.shape(), x) : Tensor();
-  Tensor grad_weight = recorded && weight.requires_grad() ? zeros(weight.shape(), weight) : Tensor();
+  Tensor grad_weight = recorded && weight.requires_grad() ? empty(weight.shape(), weight) : Tensor();
+  if (grad_weight.defined() && rows == 0) grad_weight.fill_(0.0);
   const CrossEntropy kernel{options.ignore_index, options.label_smoothing};
   Kernels& kernels = x.kernels();
   constexpr std::int64_t most = 256;  // rows at a time: products stay fast, and their results small
@@ -172,13 +173,19 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
       put_rows(to, first, grad_x);
     }
     if (grad_weight.defined())
-      kernels.matmul({.m = classes, .n = in, .k = some, .trans_a = true, .beta = 1.0}, grad, input, grad_weight);
+      kernels.matmul({.m = classes, .n = in, .k = some, .trans_a = true, .beta = first > 0 ? 1.0 : 0.0}, grad, input,
+                     grad_weight);
   }
   Tensor out = binary(Binary::div, reduce(Reduce::sum, {1, rows, 1}, losses, {}), count);
   if (!recorded) return out;
   return record(op, out, {x, weight}, {grad_x, grad_weight}, [shape = x.shape()](BackwardStep& step) {
-    if (step.needs(0)) step.give(0, view(binary(Binary::mul, step.saved()[0], step.grad()), shape));
-    if (step.needs(1)) step.give(1, binary(Binary::mul, step.saved()[1], step.grad()));
+    const auto scaled = [&step](std::size_t i) {
+      Tensor grad = step.take(i);
+      grad.kernels().binary(Binary::mul, grad, step.grad(), grad);
+      return grad;
+    };
+    if (step.needs(0)) step.give(0, view(scaled(0), shape));
+    if (step.needs(1)) step.give(1, scaled(1));
   });
 }
 

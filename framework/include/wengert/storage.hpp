@@ -10,6 +10,10 @@
 
 namespace wengert {
 
+namespace detail {
+struct Piece;
+}
+
 /// What a memory's caching allocator has done so far. Byte counts are of whole blocks.
 struct MemoryStats {
   std::int64_t in_use = 0;        ///< bytes held by tensors now
@@ -20,16 +24,22 @@ struct MemoryStats {
 };
 
 /// A memory space: where the bytes of a tensor lie and how they get there. CPU backends share `host_memory()`.
-/// The base class caches released blocks by size class (eight classes to each power of two), so that a program that
-/// repeats itself stops asking the system. Thread-safe.
+/// The base class caches what is released, so that a program that repeats itself stops asking the system. Thread-safe.
 class Memory {
  public:
   struct Block {
     void* data = nullptr;
     std::size_t capacity = 0;
+    detail::Piece* piece = nullptr;  ///< of a segment; null for a block of its own
   };
 
-  explicit Memory(const char* name);
+  /// How blocks are obtained from the system and cached.
+  enum class Layout {
+    separate,  ///< each for itself; a released block serves requests of its size class, eight to each power of two
+    segments,  ///< those of 256 KiB and more are cut from segments of 32 MiB or more, and joined again when released
+  };
+
+  explicit Memory(const char* name, Layout layout = Layout::separate);
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   virtual ~Memory();
@@ -66,7 +76,12 @@ class Memory {
 
  private:
   struct Cache;
+  void* obtain(std::size_t bytes);
+  Block allocate_separate(std::size_t bytes);
+  Block allocate_piece(std::size_t bytes);
+
   const char* name_;
+  Layout layout_;
   Cache* cache_;
 };
 

@@ -99,6 +99,7 @@ class Saved {
   const Tensor& operator[](std::size_t i) const { return tensors_[i]; }
 
  private:
+  friend class BackwardStep;
   Tensor tensors_[capacity];
   std::size_t size_ = 0;
 };
@@ -109,6 +110,9 @@ class BackwardStep {
   /// d loss / d output: the output's shape, type and backend.
   const Tensor& grad() const { return grad_; }
   const Saved& saved() const { return saved_; }
+  /// Saved value `i` for the operation to overwrite: itself where this is its last use and nobody else holds its
+  /// memory, otherwise a copy. Its place in `saved()` is empty afterwards.
+  Tensor take(std::size_t i);
   /// True when input `i` leads to a leaf that requires grad. Compute nothing for the others.
   bool needs(std::size_t i) const;
   /// Adds the gradient of input `i`, of that input's shape. Rows are kept as rows at leaves and added into zeros
@@ -117,12 +121,13 @@ class BackwardStep {
 
  private:
   friend struct detail::TapeState;
-  BackwardStep(detail::TapeState& tape, detail::Node& node, const Tensor& grad, const Saved& saved)
-      : tape_(tape), node_(node), grad_(grad), saved_(saved) {}
+  BackwardStep(detail::TapeState& tape, detail::Node& node, const Tensor& grad, Saved& saved, bool last)
+      : tape_(tape), node_(node), grad_(grad), saved_(saved), last_(last) {}
   detail::TapeState& tape_;
   detail::Node& node_;
   const Tensor& grad_;
-  const Saved& saved_;
+  Saved& saved_;
+  bool last_;  // the graph is not kept
 };
 
 namespace detail {
