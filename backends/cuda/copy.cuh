@@ -6,6 +6,7 @@
 
 #include "kernels.hpp"
 #include "vector.cuh"
+#include "wengert/walk.hpp"
 
 namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
 
@@ -47,42 +48,18 @@ __global__ void iota_kernel(T start, T* out, std::int64_t count) {
   for (std::int64_t e = first_thread(); e < count; e += grid_threads()) out[e] = start + static_cast<T>(e);
 }
 
-/// The index space of a copy with as few axes as describe it; axis 0 is the innermost.
-struct Walk {
-  std::int64_t rank = 0;
-  std::int64_t extents[Shape::max_rank] = {};
-  std::int64_t from[Shape::max_rank] = {}, to[Shape::max_rank] = {};
+/// A copy of contiguous elements.
+inline bool contiguous(const Walk& walk) { return walk.rank == 1 && walk.a[0] == 1 && walk.b[0] == 1; }
 
-  Walk(const Shape& extent, const StridedView& source, const StridedView& target) {
-    for (std::int64_t axis = extent.rank() - 1; axis >= 0; --axis)
-      if (extent[axis] != 1) push(extent[axis], source.strides[axis], target.strides[axis]);
-    if (rank == 0) push(1, 1, 1);
-  }
-  bool contiguous() const { return rank == 1 && from[0] == 1 && to[0] == 1; }
-  /// The same copy in units of n elements, if there is one.
-  bool widen(std::int64_t n) {
-    if (from[0] != 1 || to[0] != 1 || extents[0] % n != 0) return false;
-    for (std::int64_t axis = 1; axis < rank; ++axis)
-      if (from[axis] % n != 0 || to[axis] % n != 0) return false;
-    extents[0] /= n;
-    for (std::int64_t axis = 1; axis < rank; ++axis) from[axis] /= n, to[axis] /= n;
-    return true;
-  }
-
- private:
-  void push(std::int64_t extent, std::int64_t stride_from, std::int64_t stride_to) {
-    if (rank > 0) {
-      const std::int64_t i = rank - 1;
-      if (stride_from == from[i] * extents[i] && stride_to == to[i] * extents[i]) {
-        extents[i] *= extent;
-        return;
-      }
-    }
-    extents[rank] = extent;
-    from[rank] = stride_from;
-    to[rank++] = stride_to;
-  }
-};
+/// Makes `walk` the same copy in units of n elements, if there is one.
+inline bool widen(Walk& walk, std::int64_t n) {
+  if (walk.a[0] != 1 || walk.b[0] != 1 || walk.extents[0] % n != 0) return false;
+  for (std::int64_t axis = 1; axis < walk.rank; ++axis)
+    if (walk.a[axis] % n != 0 || walk.b[axis] % n != 0) return false;
+  walk.extents[0] /= n;
+  for (std::int64_t axis = 1; axis < walk.rank; ++axis) walk.a[axis] /= n, walk.b[axis] /= n;
+  return true;
+}
 
 template <class From, class To, class I>
 __global__ void copy_kernel(Walk walk, const From* from, To* to, std::int64_t count) {
@@ -92,8 +69,8 @@ __global__ void copy_kernel(Walk walk, const From* from, To* to, std::int64_t co
     for (std::int64_t axis = 0; axis < walk.rank; ++axis) {
       const I extent = static_cast<I>(walk.extents[axis]), i = rest % extent;
       rest /= extent;
-      source += static_cast<std::int64_t>(i) * walk.from[axis];
-      target += static_cast<std::int64_t>(i) * walk.to[axis];
+      source += static_cast<std::int64_t>(i) * walk.a[axis];
+      target += static_cast<std::int64_t>(i) * walk.b[axis];
     }
     if constexpr (std::is_same_v<From, To>)
       to[target] = from[source];
@@ -142,9 +119,9 @@ void Kernels<T>::copy_strided(const Shape& extent, const Tensor& in, const Strid
     const From* first = static_cast<const From*>(source) + from.offset;
     if (in.dtype() == out.dtype()) {
       From* place = static_cast<From*>(target) + to.offset;
-      if (walk.contiguous())
+      if (contiguous(walk))
         memory().copy(place, first, static_cast<std::size_t>(walk.extents[0]) * sizeof(From));
-      else if (aligned(first, place) && walk.widen(pack<From>))
+      else if (aligned(first, place) && widen(walk, pack<From>))
         launch_copy(walk, reinterpret_cast<const float4*>(first), reinterpret_cast<float4*>(place));
       else
         launch_copy(walk, first, place);

@@ -7,6 +7,7 @@
 
 #include "kernels.hpp"
 #include "vector.cuh"
+#include "wengert/walk.hpp"
 
 namespace wengert::cuda::inline WENGERT_CUDA_BUILD {
 
@@ -123,52 +124,16 @@ __global__ void where_kernel(const T* condition, const T* a, const T* b, T* out,
   });
 }
 
-/// Two operands broadcast to the shape of the result, with as few axes as describe it. Axis 0 is the innermost; a
-/// stride is 0 where the operand repeats itself.
-struct Broadcast {
-  std::int64_t rank = 0;
-  std::int64_t extents[Shape::max_rank] = {};
-  std::int64_t a[Shape::max_rank] = {}, b[Shape::max_rank] = {};
-
-  Broadcast(const Shape& out, const Shape& left, const Shape& right) {
-    std::int64_t next_a = 1, next_b = 1;  // strides of the coming axis, were it not broadcast
-    for (std::int64_t axis = 1; axis <= out.rank(); ++axis) {
-      const std::int64_t extent = out[out.rank() - axis];
-      const std::int64_t extent_a = axis <= left.rank() ? left[left.rank() - axis] : 1;
-      const std::int64_t extent_b = axis <= right.rank() ? right[right.rank() - axis] : 1;
-      if (extent == 1) continue;
-      push(extent, extent_a == 1 ? 0 : next_a, extent_b == 1 ? 0 : next_b);
-      next_a *= extent_a;
-      next_b *= extent_b;
-    }
-    if (rank == 0) push(1, 1, 1);
-  }
-
- private:
-  void push(std::int64_t extent, std::int64_t stride_a, std::int64_t stride_b) {
-    if (rank > 0) {
-      const std::int64_t i = rank - 1;
-      if (stride_a == a[i] * extents[i] && stride_b == b[i] * extents[i]) {
-        extents[i] *= extent;
-        return;
-      }
-    }
-    extents[rank] = extent;
-    a[rank] = stride_a;
-    b[rank++] = stride_b;
-  }
-};
-
 template <class T, class I>
-__global__ void broadcast_kernel(Binary op, Broadcast shape, const T* a, const T* b, T* out, std::int64_t count) {
+__global__ void broadcast_kernel(Binary op, Walk walk, const T* a, const T* b, T* out, std::int64_t count) {
   for (std::int64_t e = first_thread(); e < count; e += grid_threads()) {
     I rest = static_cast<I>(e);
     std::int64_t at_a = 0, at_b = 0;
-    for (std::int64_t axis = 0; axis < shape.rank; ++axis) {
-      const I extent = static_cast<I>(shape.extents[axis]), i = rest % extent;
+    for (std::int64_t axis = 0; axis < walk.rank; ++axis) {
+      const I extent = static_cast<I>(walk.extents[axis]), i = rest % extent;
       rest /= extent;
-      at_a += static_cast<std::int64_t>(i) * shape.a[axis];
-      at_b += static_cast<std::int64_t>(i) * shape.b[axis];
+      at_a += static_cast<std::int64_t>(i) * walk.a[axis];
+      at_b += static_cast<std::int64_t>(i) * walk.b[axis];
     }
     out[e] = apply(op, a[at_a], b[at_b]);
   }
@@ -191,20 +156,20 @@ void Kernels<T>::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out
   T* to = write<T>(out);
   const std::int64_t count = out.numel();
   if (count == 0) return;
-  const Broadcast shape(out.shape(), a.shape(), b.shape());
+  const Walk walk(out.shape(), a.shape(), b.shape());
   // One operand whole, the other too, or repeated from its start.
-  const bool whole = shape.rank == 1 && shape.a[0] == 1 && shape.b[0] == 1;
+  const bool whole = walk.rank == 1 && walk.a[0] == 1 && walk.b[0] == 1;
   const bool repeated =
-      shape.rank == 2 && shape.a[0] == 1 && shape.b[0] == 1 && shape.a[1] == shape.extents[0] && shape.b[1] == 0;
+      walk.rank == 2 && walk.a[0] == 1 && walk.b[0] == 1 && walk.a[1] == walk.extents[0] && walk.b[1] == 0;
   if (whole || repeated) {
-    const std::int64_t period = shape.extents[0];
+    const std::int64_t period = walk.extents[0];
     with_width<T>(aligned(left, right, to) && (whole || period % pack<T> == 0), [&](auto n) {
       launch({"binary", blocks_for(count, block_threads * n)}, binary_kernel<T, n>, op, left, right, period, to, count);
     });
     return;
   }
   with_index(count, [&](auto index) {
-    launch({"broadcast", blocks_of_threads(count)}, broadcast_kernel<T, decltype(index)>, op, shape, left, right, to,
+    launch({"broadcast", blocks_of_threads(count)}, broadcast_kernel<T, decltype(index)>, op, walk, left, right, to,
            count);
   });
 }

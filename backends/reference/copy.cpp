@@ -7,9 +7,9 @@
 #include <type_traits>
 
 #include "arrays.hpp"
-#include "walk.hpp"
 #include "wengert/backends/reference.hpp"
 #include "wengert/bits.hpp"
+#include "wengert/walk.hpp"
 
 namespace wengert::reference {
 
@@ -42,10 +42,10 @@ To convert(From value) {
 template <class From, class To>
 void copy_plane(const Walk& walk, const From* from, To* to) {
   const std::int64_t lines = walk.extents[1], count = walk.extents[0];
-  if (walk.from[0] == 1 && walk.to[0] == 1) {
+  if (walk.a[0] == 1 && walk.b[0] == 1) {
     for (std::int64_t i = 0; i < lines; ++i) {
-      const From* source = from + i * walk.from[1];
-      To* target = to + i * walk.to[1];
+      const From* source = from + i * walk.a[1];
+      To* target = to + i * walk.b[1];
       if constexpr (std::is_same_v<From, To>)
         std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(To));
       else
@@ -59,7 +59,7 @@ void copy_plane(const Walk& walk, const From* from, To* to) {
     for (std::int64_t j0 = 0; j0 < count; j0 += tile)
       for (std::int64_t i = i0; i < std::min(i0 + tile, lines); ++i)
         for (std::int64_t j = j0; j < std::min(j0 + tile, count); ++j)
-          to[i * walk.to[1] + j * walk.to[0]] = convert<To>(from[i * walk.from[1] + j * walk.from[0]]);
+          to[i * walk.b[1] + j * walk.b[0]] = convert<To>(from[i * walk.a[1] + j * walk.a[0]]);
 }
 
 template <class From, class To>
@@ -69,14 +69,14 @@ void copy(const Walk& walk, const From* from, To* to) {
     copy_plane(walk, from, to);
     std::int64_t axis = 2;
     for (; axis < walk.rank; ++axis) {
-      from += walk.from[axis];
-      to += walk.to[axis];
+      from += walk.a[axis];
+      to += walk.b[axis];
       if (++index[axis] < walk.extents[axis]) break;
-      from -= walk.from[axis] * walk.extents[axis];
-      to -= walk.to[axis] * walk.extents[axis];
+      from -= walk.a[axis] * walk.extents[axis];
+      to -= walk.b[axis] * walk.extents[axis];
       index[axis] = 0;
     }
-    if (axis == walk.rank) return;
+    if (axis >= walk.rank) return;
   }
 }
 

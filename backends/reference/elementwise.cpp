@@ -5,6 +5,7 @@
 
 #include "arrays.hpp"
 #include "wengert/backends/reference.hpp"
+#include "wengert/walk.hpp"
 
 namespace wengert::reference {
 
@@ -71,42 +72,6 @@ void Kernels<T>::unary(Unary op, const Tensor& x, double scalar, Tensor& out) {
 
 namespace {
 
-// Two operands broadcast to the shape of out, with as few axes as describe it. Axis 0 is the innermost; a stride is 0
-// where the operand repeats itself.
-struct Broadcast {
-  std::int64_t rank = 0;
-  std::int64_t extents[Shape::max_rank] = {};
-  std::int64_t a[Shape::max_rank] = {}, b[Shape::max_rank] = {};
-
-  Broadcast(const Shape& out, const Shape& left, const Shape& right) {
-    std::int64_t next_a = 1, next_b = 1;  // strides of the coming axis, were it not broadcast
-    for (std::int64_t axis = 1; axis <= out.rank(); ++axis) {
-      const std::int64_t extent = out[out.rank() - axis];
-      const std::int64_t extent_a = axis <= left.rank() ? left[left.rank() - axis] : 1;
-      const std::int64_t extent_b = axis <= right.rank() ? right[right.rank() - axis] : 1;
-      if (extent == 1) continue;
-      push(extent, extent_a == 1 ? 0 : next_a, extent_b == 1 ? 0 : next_b);
-      next_a *= extent_a;
-      next_b *= extent_b;
-    }
-    if (rank == 0) push(1, 1, 1);
-  }
-
- private:
-  void push(std::int64_t extent, std::int64_t stride_a, std::int64_t stride_b) {
-    if (rank > 0) {
-      const std::int64_t i = rank - 1;
-      if (stride_a == a[i] * extents[i] && stride_b == b[i] * extents[i]) {
-        extents[i] *= extent;
-        return;
-      }
-    }
-    extents[rank] = extent;
-    a[rank] = stride_a;
-    b[rank++] = stride_b;
-  }
-};
-
 template <class T, class F>
 void line(F f, const T* a, std::int64_t stride_a, const T* b, std::int64_t stride_b, T* out, std::int64_t count) {
   constexpr std::int64_t few = 16;  // below this many an expression costs more than it saves
@@ -128,21 +93,21 @@ void line(F f, const T* a, std::int64_t stride_a, const T* b, std::int64_t strid
 }
 
 template <class T, class F>
-void apply(F f, const Broadcast& shape, const T* a, const T* b, T* out) {
+void apply(F f, const Walk& walk, const T* a, const T* b, T* out) {
   std::int64_t index[Shape::max_rank] = {};
   for (;;) {
-    line(f, a, shape.a[0], b, shape.b[0], out, shape.extents[0]);
-    out += shape.extents[0];
+    line(f, a, walk.a[0], b, walk.b[0], out, walk.extents[0]);
+    out += walk.extents[0];
     std::int64_t axis = 1;
-    for (; axis < shape.rank; ++axis) {
-      a += shape.a[axis];
-      b += shape.b[axis];
-      if (++index[axis] < shape.extents[axis]) break;
-      a -= shape.a[axis] * shape.extents[axis];
-      b -= shape.b[axis] * shape.extents[axis];
+    for (; axis < walk.rank; ++axis) {
+      a += walk.a[axis];
+      b += walk.b[axis];
+      if (++index[axis] < walk.extents[axis]) break;
+      a -= walk.a[axis] * walk.extents[axis];
+      b -= walk.b[axis] * walk.extents[axis];
       index[axis] = 0;
     }
-    if (axis == shape.rank) return;
+    if (axis == walk.rank) return;
   }
 }
 
@@ -154,8 +119,8 @@ void Kernels<T>::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out
   const T* right = read<T>(b);
   T* to = write<T>(out);
   if (out.numel() == 0) return;
-  const Broadcast shape(out.shape(), a.shape(), b.shape());
-  const auto map = [&](auto f) { apply(f, shape, left, right, to); };
+  const Walk walk(out.shape(), a.shape(), b.shape());
+  const auto map = [&](auto f) { apply(f, walk, left, right, to); };
   switch (op) {
     case Binary::add: return map([](T x, T y) { return x + y; });
     case Binary::sub: return map([](T x, T y) { return x - y; });

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../reference/walk.hpp"
 #include "parallel.hpp"
 #include "table.hpp"
 #include "wengert/backends/xsimd.hpp"
+#include "wengert/walk.hpp"
 
 namespace wengert::xsimd_backend {
 
@@ -20,10 +20,10 @@ void Kernels::fill(Tensor& out, double value) {
 
 void Kernels::copy_strided(const Shape& extent, const Tensor& in, const StridedView& from, Tensor& out,
                            const StridedView& to) {
-  const reference::Walk walk(extent, from, to);
+  const Walk walk(extent, from, to);
   const std::int64_t size = static_cast<std::int64_t>(size_of(out.dtype()));
-  const bool runs = walk.from[0] == 1 && walk.to[0] == 1;  // of neighbours in both
-  const bool transposes = size == 4 && walk.from[1] == 1 && walk.to[0] == 1;
+  const bool runs = walk.a[0] == 1 && walk.b[0] == 1;  // of neighbours in both
+  const bool transposes = size == 4 && walk.a[1] == 1 && walk.b[0] == 1;
   if (in.dtype() != out.dtype() || extent.numel() == 0 || !(runs || transposes))
     return reference::Kernels<float>::copy_strided(extent, in, from, out, to);
 
@@ -36,17 +36,17 @@ void Kernels::copy_strided(const Shape& extent, const Tensor& in, const StridedV
   parallel(planes * pieces, 1, 2 * size * extent.numel(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t piece = begin; piece < end; ++piece) {
       const std::int64_t first = piece % pieces * together, last = std::min(first + together, lines);
-      std::int64_t plane = piece / pieces, read_at = first * walk.from[1], write_at = first * walk.to[1];
+      std::int64_t plane = piece / pieces, read_at = first * walk.a[1], write_at = first * walk.b[1];
       for (std::int64_t axis = 2; axis < walk.rank; plane /= walk.extents[axis++]) {
-        read_at += plane % walk.extents[axis] * walk.from[axis];
-        write_at += plane % walk.extents[axis] * walk.to[axis];
+        read_at += plane % walk.extents[axis] * walk.a[axis];
+        write_at += plane % walk.extents[axis] * walk.b[axis];
       }
       if (runs) {
-        for (std::int64_t i = first; i < last; ++i, read_at += walk.from[1], write_at += walk.to[1])
+        for (std::int64_t i = first; i < last; ++i, read_at += walk.a[1], write_at += walk.b[1])
           std::memcpy(target + write_at * size, source + read_at * size, static_cast<std::size_t>(count * size));
       } else {
-        table.transpose(reinterpret_cast<const float*>(source) + read_at, walk.from[0],
-                        reinterpret_cast<float*>(target) + write_at, walk.to[1], last - first, count);
+        table.transpose(reinterpret_cast<const float*>(source) + read_at, walk.a[0],
+                        reinterpret_cast<float*>(target) + write_at, walk.b[1], last - first, count);
       }
     }
   });

@@ -5,6 +5,7 @@
 #include "parallel.hpp"
 #include "table.hpp"
 #include "wengert/backends/xsimd.hpp"
+#include "wengert/walk.hpp"
 
 namespace wengert::xsimd_backend {
 
@@ -14,47 +15,6 @@ constexpr std::int64_t line = 16;  // floats in a cache line: two threads never 
 
 // exp and the like cost as much time as this many bytes moved.
 std::int64_t bytes_per_element(Unary op) { return op == Unary::exp || op == Unary::log || op == Unary::tanh ? 32 : 8; }
-
-// Two operands broadcast to one shape, with neighbouring axes joined where both allow it: `outer` axes to be walked,
-// and an inner one in which each operand moves by 0 or 1.
-struct Broadcast {
-  std::int64_t outer_axes = 0, outer = 1, inner = 1, a_step = 1, b_step = 1;
-  std::int64_t extents[Shape::max_rank], a_strides[Shape::max_rank], b_strides[Shape::max_rank];
-
-  Broadcast(const Shape& a, const Shape& b, const Shape& out) {
-    std::int64_t a_stride = 1, b_stride = 1;
-    bool first = true;
-    for (std::int64_t i = 0; i < out.rank(); ++i) {  // from the last axis
-      const std::int64_t extent = out[out.rank() - 1 - i];
-      const std::int64_t in_a = i < a.rank() ? a[a.rank() - 1 - i] : 1, in_b = i < b.rank() ? b[b.rank() - 1 - i] : 1;
-      const std::int64_t a_move = in_a == 1 ? 0 : a_stride, b_move = in_b == 1 ? 0 : b_stride;
-      a_stride *= in_a, b_stride *= in_b;
-      if (extent == 1) continue;
-      if (first) {
-        inner = extent, a_step = a_move, b_step = b_move;
-        first = false;
-      } else if (outer_axes == 0 && a_move == a_step * inner && b_move == b_step * inner) {
-        inner *= extent;
-      } else if (outer_axes > 0 && a_move == a_strides[outer_axes - 1] * extents[outer_axes - 1] &&
-                 b_move == b_strides[outer_axes - 1] * extents[outer_axes - 1]) {
-        extents[outer_axes - 1] *= extent;
-      } else {
-        extents[outer_axes] = extent, a_strides[outer_axes] = a_move, b_strides[outer_axes] = b_move;
-        ++outer_axes;
-      }
-    }
-    for (std::int64_t i = 0; i < outer_axes; ++i) outer *= extents[i];
-  }
-
-  // Where the operands stand at step `index` of the outer walk.
-  void at(std::int64_t index, std::int64_t& a, std::int64_t& b) const {
-    a = b = 0;
-    for (std::int64_t i = 0; i < outer_axes; ++i, index /= extents[i - 1]) {
-      a += index % extents[i] * a_strides[i];
-      b += index % extents[i] * b_strides[i];
-    }
-  }
-};
 
 // A sum by the fixed tree, of which sum(begin, count) forms a part: whole parts of the tree by several threads.
 template <class T, class Sum>
@@ -85,23 +45,26 @@ void Kernels::unary(Unary op, const Tensor& x, double scalar, Tensor& out) {
 }
 
 void Kernels::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) {
-  const Broadcast walk(a.shape(), b.shape(), out.shape());
+  const Walk walk(out.shape(), a.shape(), b.shape());
   const auto *from_a = read<float>(a), *from_b = read<float>(b);
   auto* to = write<float>(out);
-  const std::int64_t bytes = 12 * out.numel();
-  if (walk.outer == 1) {
-    return parallel(out.numel(), line, bytes, [&](std::int64_t begin, std::int64_t end) {
-      table.binary(static_cast<int>(op), from_a + begin * walk.a_step, walk.a_step, from_b + begin * walk.b_step,
-                   walk.b_step, to + begin, end - begin);
+  const std::int64_t inner = walk.extents[0], step_a = walk.a[0], step_b = walk.b[0], bytes = 12 * out.numel();
+  if (walk.rank == 1) {
+    return parallel(inner, line, bytes, [&](std::int64_t begin, std::int64_t end) {
+      table.binary(static_cast<int>(op), from_a + begin * step_a, step_a, from_b + begin * step_b, step_b, to + begin,
+                   end - begin);
     });
   }
-  parallel(walk.outer, std::max<std::int64_t>(1, line / std::max<std::int64_t>(1, walk.inner)), bytes,
+  if (inner == 0) return;
+  parallel(out.numel() / inner, std::max<std::int64_t>(1, line / inner), bytes,
            [&](std::int64_t begin, std::int64_t end) {
              for (std::int64_t i = begin; i < end; ++i) {
                std::int64_t at_a = 0, at_b = 0;
-               walk.at(i, at_a, at_b);
-               table.binary(static_cast<int>(op), from_a + at_a, walk.a_step, from_b + at_b, walk.b_step,
-                            to + i * walk.inner, walk.inner);
+               for (std::int64_t axis = 1, rest = i; axis < walk.rank; rest /= walk.extents[axis++]) {
+                 at_a += rest % walk.extents[axis] * walk.a[axis];
+                 at_b += rest % walk.extents[axis] * walk.b[axis];
+               }
+               table.binary(static_cast<int>(op), from_a + at_a, step_a, from_b + at_b, step_b, to + i * inner, inner);
              }
            });
 }
