@@ -38,7 +38,7 @@ void run(benchmark::State& state, const std::string& backend, const Configuratio
   IdStream stream(c, kind, 1);
   for (int i = 0; i < 3; ++i) layer.step(layer.ids(stream));
   double seconds = 0.0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     const Tensor ids = layer.ids(stream);
     const double one = layer.step(ids);
     state.SetIterationTime(one);

@@ -21,7 +21,7 @@ void run_case(benchmark::State& state, const std::string& backend_name, const ca
   const BackendScope scope(backend);
   std::vector<Tensor> inputs = cases::make_inputs(which, DType::float32, backend);
   Tensor upstream;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     if (!backward) {
       benchmark::DoNotOptimize(which.run(inputs));
       continue;
@@ -49,7 +49,7 @@ void run_kernel(benchmark::State& state, const std::string& backend_name, const 
   const std::function<void()> body = kernel.make(backend.kernels(DType::float32));
   body();
   const auto start = std::chrono::steady_clock::now();
-  for (auto _ : state) body();
+  for ([[maybe_unused]] auto _ : state) body();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const double calls_per_ns = 1e-9 * static_cast<double>(state.iterations()) / seconds.count();
   const double speed = kernel.traffic == Traffic::read     ? limit.read

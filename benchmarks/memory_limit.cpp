@@ -138,7 +138,7 @@ double measure_gather_limit(std::int64_t rows, std::int64_t width, int threads) 
   Buffer table(static_cast<std::size_t>(rows) * floats);
   // As many rows as make 32 MB a thread; another selection each pass, so that none is in a cache already.
   const std::size_t count = (std::size_t{32} << 20) / (floats * sizeof(float));
-  std::vector<std::vector<const float*>> places(static_cast<std::size_t>(threads * passes));
+  std::vector<std::vector<const float*>> places(static_cast<std::size_t>(threads) * passes);
   std::uint64_t state = 1;
   for (auto& list : places) {
     for (std::size_t i = 0; i < count; ++i) {

@@ -163,8 +163,8 @@ TEST_CASE("attention: forward and gradients, causal, masked, dropped") {
           CHECK(values[i] == doctest::Approx(expected[i]).epsilon(1e-12));
       }
       const Tensor upstream = wg::randn(out.shape(), DType::float64, generator);
-      std::vector<Tensor> grads;
-      for (const Tensor& x : qkv) grads.push_back(wg::empty(x.shape(), x));
+      Tensor grads[3];
+      for (std::size_t input = 0; input < 3; ++input) grads[input] = wg::empty(qkv[input].shape(), qkv[input]);
       kernels.attention_backward(options, upstream, qkv[0], qkv[1], qkv[2], out, saved, grads[0], grads[1], grads[2]);
       const auto weights = upstream.to_vector<double>();
       for (std::size_t input = 0; input < 3; ++input) {

@@ -6,12 +6,10 @@
 
 // What the sanitizers are told, where they are compiled in: an impossible request fails like any other (a test makes
 // one), and what fontconfig keeps for the life of the process is not ours.
-extern "C" const char* __asan_default_options() {
-  return "allocator_may_return_null=1";
-}  // NOLINT(bugprone-reserved-identifier)
-extern "C" const char* __lsan_default_suppressions() {
-  return "leak:libfontconfig\n";
-}  // NOLINT(bugprone-reserved-identifier)
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are those of the sanitizers
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __lsan_default_suppressions() { return "leak:libfontconfig\n"; }
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace {
 
