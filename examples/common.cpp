@@ -23,6 +23,12 @@ std::string complaint(const CLI::App* app, const CLI::Error& error) {
   return text + "\n";
 }
 
+/// Why there is no such backend; empty if there is one.
+std::string backend_reason(const std::string& name) {
+  std::string reason;
+  return wengert::backend_available(name, &reason) ? std::string() : reason;
+}
+
 /// What would fail after the training had better fail before it.
 void prepare_output(const Options& options) {
   namespace fs = std::filesystem;
@@ -63,10 +69,7 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
   app.add_option("--backend", backend,
                  fmt::format("backend to compute with: {}, or a plug-in (default: WENGERT_BACKEND, or xsimd)",
                              fmt::join(wengert::backend_names(), ", ")))
-      ->check([](const std::string& name) {
-        std::string reason;
-        return wengert::backend_available(name, &reason) ? std::string() : reason;
-      });
+      ->check(backend_reason);
   app.add_option("--seed", options.seed, fmt::format("seed of everything random (default: {})", program.seed))
       ->check([](const std::string& text) {  // CLI11 reads -1 as 2^64 - 1
         return text.starts_with('-') ? "a seed is at least 0, not " + text : std::string();
@@ -81,6 +84,18 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
   if (program.text)
     app.add_option("--text", options.text,
                    fmt::format("text to learn: a file, or a folder (default: {})", program.text));
+  if (program.tolerance > 0) {
+    options.tolerance = program.tolerance;
+    app.add_option(
+           "--backends", options.backends,
+           "backends to compare, \"reference,xsimd\": trains on each from the same seed, instead of with controls")
+        ->delimiter(',')
+        ->check(backend_reason)
+        ->excludes("--backend");
+    app.add_option("--tolerance", options.tolerance,
+                   fmt::format("that their losses may differ by at any step (default: {})", program.tolerance))
+        ->check(CLI::NonNegativeNumber);
+  }
   if (program.weights) {
     app.add_option("--weights", options.weights, "safetensors file of the model")->required();
     app.add_option("--heads", options.heads, "attention heads of the model, which the file does not tell (default: 12)")
@@ -126,14 +141,13 @@ Figures table_figures(const report::Matrix& table) {
   return figures;
 }
 
-void Run::record(std::int64_t step, const wengert::Tensor& loss) {
-  if (step != 1 && step % 10 != 0) return;
+void Run::record(std::int64_t step, const wengert::Tensor& loss, std::int64_t interval) {
+  if (step != 1 && step % interval != 0) return;
   curve.x.push_back(static_cast<double>(step));
   curve.y.push_back(loss.item());
 }
 
-Comparison compare(const Options& options, Run (*train)(const Options& options, PositionTable positions),
-                   const std::vector<PositionTable>& controls) {
+Comparison compare(const Options& options, Train train, const std::vector<PositionTable>& controls) {
   const auto timed = [&](PositionTable positions) {
     wengert::Generator generator;
     const wengert::GeneratorScope scope(generator);
@@ -148,10 +162,22 @@ Comparison compare(const Options& options, Run (*train)(const Options& options, 
   };
   const auto how = side_by_side() ? std::launch::async : std::launch::deferred;
   std::vector<std::future<Run>> others;
+  others.reserve(controls.size());
   for (const PositionTable positions : controls) others.push_back(std::async(how, timed, positions));
   Comparison comparison{timed(PositionTable::learned), {}};
   for (std::future<Run>& other : others) comparison.controls.push_back(other.get());
   return comparison;
+}
+
+std::vector<report::Curve> train_on_backends(const Options& options, Train train) {
+  std::vector<report::Curve> curves;
+  for (const std::string& name : options.backends) {
+    fmt::print(stderr, "{}:\n", name);
+    const wengert::BackendScope use(name);
+    curves.push_back(train(options, PositionTable::learned).curve);
+    curves.back().name = name;
+  }
+  return curves;
 }
 
 report::Progress progress(const Options& options, PositionTable positions) {

@@ -22,6 +22,7 @@ struct Program {
   const char* text = nullptr;  ///< default of --text; none: the program has no such option
   std::uint64_t seed = 1;      ///< default of --seed
   bool weights = false;        ///< reads a model: has --weights, which is required, --heads and --ids
+  double tolerance = 0.0;      ///< default of --tolerance; above 0: the program has that option and --backends
 };
 
 struct Options {
@@ -35,6 +36,9 @@ struct Options {
   std::string weights{};           ///< file of a model
   std::int64_t heads = 12;         ///< its attention heads
   std::vector<std::string> ids{};  ///< token ids, one text for each sentence
+
+  std::vector<std::string> backends{};  ///< to be compared; empty: --backend alone is used
+  double tolerance = 0.0;               ///< that their losses may differ by
 };
 
 /// Reads the options, chooses backend and number of threads, and runs `body`. Returns the exit status; what went wrong
@@ -60,11 +64,12 @@ struct Run {
   report::Curve profile;                       ///< what a program's own panel shows of it
   std::string text;                            ///< that the model wrote
 
-  /// Notes the loss of every tenth step.
-  void record(std::int64_t step, const wengert::Tensor& loss);
+  /// Notes the loss of the first step and of every `interval`-th.
+  void record(std::int64_t step, const wengert::Tensor& loss, std::int64_t interval = 10);
 };
 
 using wengert::layers::PositionTable;
+using Train = Run (*)(const Options& options, PositionTable positions);
 
 struct Comparison {
   Run learned;
@@ -73,8 +78,12 @@ struct Comparison {
 /// Trains the same model with a learned position table and with each of the controls: a frozen random table, none.
 /// A table that looks learned proves nothing unless those two do worse. Side by side if more than one thread is
 /// allowed: tapes belong to threads, and each run gets a generator of its own.
-Comparison compare(const Options& options, Run (*train)(const Options& options, PositionTable positions),
+Comparison compare(const Options& options, Train train,
                    const std::vector<PositionTable>& controls = {PositionTable::frozen, PositionTable::none});
+
+/// The losses of the same training with a learned table on each of options.backends, one after another from the same
+/// seed; curves have the backends' names.
+std::vector<report::Curve> train_on_backends(const Options& options, Train train);
 
 /// A bar for one of them; only the learned one shows when they run side by side.
 report::Progress progress(const Options& options, PositionTable positions);
@@ -89,6 +98,9 @@ report::Lines cosines_over_distance(const Run& learned);
 /// (made only if a picture is), and the figures.
 void save(const Options& options, const Comparison& comparison, const std::string& title,
           const std::function<report::Lines()>& panel);
+/// Prints the largest difference of each curve from the first, and writes what --out and --json ask for: the curves and
+/// their differences in one picture, and the figures. Throws wengert::Error if one is not within options.tolerance.
+void save(const Options& options, const std::vector<report::Curve>& backends, const std::string& title);
 /// Figures as a JSON object, if --json asks for it.
 void save_json(const Options& options, const Figures& figures);
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common.hpp"
 
@@ -57,8 +58,7 @@ report::Lines loss_panel(const Comparison& comparison) {
   return {.title = "Training loss", .curves = curves(comparison), .x_label = "step", .y_label = "loss"};
 }
 
-void save_curves(const std::string& path, const Comparison& comparison) {
-  const std::vector<report::Curve> all = curves(comparison);
+void save_curves(const std::string& path, const std::vector<report::Curve>& all) {
   std::vector<std::string> header{"step"};
   for (const report::Curve& curve : all) header.push_back(curve.name);
   report::Csv csv(header);
@@ -139,8 +139,51 @@ void save(const Options& options, const Comparison& comparison, const std::strin
       .add(cosine_panel(start, "before"))
       .add(cosine_panel(table, "after"))
       .save_png(stem + "_cosines.png");
-  save_curves(stem + ".csv", comparison);
+  save_curves(stem + ".csv", curves(comparison));
   fmt::print("pictures and curves: {0}.png {0}_table.png {0}_cosines.png {0}.csv\n", stem);
+}
+
+void save(const Options& options, const std::vector<report::Curve>& backends, const std::string& title) {
+  constexpr double floor = 1e-8;  // the logarithm of no difference would be no number
+  report::Lines losses{.title = "Training loss", .curves = backends, .x_label = "step", .y_label = "loss"};
+  double width = 1.6 * static_cast<double>(backends.size());
+  for (report::Curve& curve : losses.curves)
+    curve.width = std::exchange(width, width - 1.6);  // so that all can be seen
+  const report::Curve& first = backends.front();
+  report::Lines gaps{.title = "Difference from " + first.name,
+                     .curves = {{}},  // of the first, which keeps its colour
+                     .x_label = "step",
+                     .y_label = "log10 of the difference, -8 for none"};
+  Figures figures;
+  for (const report::Curve& curve : backends) {
+    if (&curve == &first) continue;
+    report::Curve gap{.name = curve.name, .x = curve.x};
+    double largest = 0.0;
+    for (std::size_t i = 0; i < curve.y.size(); ++i) {
+      const double difference = std::abs(curve.y[i] - first.y[i]);
+      largest = std::isnan(largest) || difference <= largest ? largest : difference;
+      gap.y.push_back(std::log10(std::max(difference, floor)));
+    }
+    gaps.curves.push_back(gap);
+    figures.emplace_back(curve.name, largest);
+    fmt::print("{} differs from {} by at most {:.1e} at {} steps; tolerance {:g}\n", curve.name, first.name, largest,
+               curve.y.size(), options.tolerance);
+  }
+  const double limit = std::log10(std::max(options.tolerance, floor));
+  gaps.curves.push_back({.name = fmt::format("tolerance {:g}", options.tolerance),
+                         .x = {first.x.front(), first.x.back()},
+                         .y = {limit, limit}});
+  save_json(options, figures);
+  if (!options.out.empty()) {
+    const std::string stem = options.out + "/" + options.name + "_backends";
+    report::Figure(title).add(losses).add(gaps).save_png(stem + ".png");
+    save_curves(stem + ".csv", backends);
+    fmt::print("picture and curves: {0}.png {0}.csv\n", stem);
+  }
+  for (const auto& [name, largest] : figures)
+    if (!(largest <= options.tolerance))
+      throw wengert::Error(fmt::format("--tolerance: {} differs from {} by {:.1e}, more than {:g}", name, first.name,
+                                       largest, options.tolerance));
 }
 
 void save_json(const Options& options, const Figures& figures) {

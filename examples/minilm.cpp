@@ -90,6 +90,7 @@ std::vector<std::int64_t> parse_ids(std::string_view text) {
 /// One vector of length 1 for each sentence: (B, width).
 wg::Tensor embed_sentences(const Bert& model, const std::vector<std::string>& sentences) {
   std::vector<std::vector<std::int64_t>> rows;
+  rows.reserve(sentences.size());
   for (const std::string& sentence : sentences) rows.push_back(parse_ids(sentence));
   const auto shorter = [](const auto& a, const auto& b) { return a.size() < b.size(); };
   const std::size_t length = std::max_element(rows.begin(), rows.end(), shorter)->size();

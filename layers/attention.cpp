@@ -27,6 +27,7 @@ const MultiHeadAttention::Options& checked(const MultiHeadAttention::Options& op
 }
 
 void check_input(const char* what, const Tensor& x, std::int64_t embed_dim) {
+  require_defined(name, what, x);
   if (x.dim() != 3 || x.size(2) != embed_dim)
     throw ShapeError(fmt::format("{}: {} must have shape (B, T, {}), got {}", name, what, embed_dim, x.shape().str()));
 }

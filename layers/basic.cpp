@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "check.hpp"
 #include "wengert/kernels.hpp"
 #include "wengert/layers/dropout.hpp"
 #include "wengert/layers/embedding.hpp"
@@ -33,10 +34,12 @@ void zero_row(Tensor& table, std::int64_t row) {
 }  // namespace
 
 Embedding::Embedding(const Options& options) : padding_idx_(options.padding_idx) {
-  check_padding(padding_idx_, options.num_embeddings);
+  const std::int64_t rows = require_given("Embedding", "num_embeddings", options.num_embeddings);
+  const std::int64_t width = require_given("Embedding", "embedding_dim", options.embedding_dim);
+  check_padding(padding_idx_, rows);
   if (!(options.init_std >= 0.0))
     throw ValueError(fmt::format("Embedding: init_std is {}; it must not be negative", options.init_std));
-  weight = empty({options.num_embeddings, options.embedding_dim}, options.dtype);
+  weight = empty({rows, width}, options.dtype);
   normal_(weight, 0.0, options.init_std);
   if (padding_idx_) zero_row(weight, *padding_idx_);
   register_parameter("weight", weight);
@@ -66,11 +69,13 @@ void Dropout::set_p(double p) {
 Tensor Dropout::forward(const Tensor& x) const { return dropout(x, p_, is_training()); }
 
 Linear::Linear(const Options& options) {
-  const double bound = options.in_features > 0 ? 1.0 / std::sqrt(static_cast<double>(options.in_features)) : 0.0;
-  weight = empty({options.out_features, options.in_features}, options.dtype);
+  const std::int64_t in = require_given("Linear", "in_features", options.in_features);
+  const std::int64_t out = require_given("Linear", "out_features", options.out_features);
+  const double bound = in > 0 ? 1.0 / std::sqrt(static_cast<double>(in)) : 0.0;
+  weight = empty({out, in}, options.dtype);
   uniform_(weight, -bound, bound);
   if (options.bias) {
-    bias = empty({options.out_features}, options.dtype);
+    bias = empty({out}, options.dtype);
     uniform_(bias, -bound, bound);
   }
   register_parameter("weight", weight);

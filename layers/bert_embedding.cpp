@@ -34,6 +34,7 @@ BertEmbedding::BertEmbedding(const Options& options)
 }
 
 Tensor BertEmbedding::forward(const Tensor& ids, const Input& input) const {
+  require_defined(name, "ids", ids);
   const Tensor types =
       input.token_type_ids.defined() ? input.token_type_ids : zeros(ids.shape(), DType::int64, ids.backend());
   if (!(types.shape() == ids.shape()))

@@ -4,14 +4,23 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <optional>
 
-#include "wengert/error.hpp"
+#include "wengert/tensor.hpp"
 
 namespace wengert::layers {
 
 inline std::int64_t require_positive(const char* layer, const char* setting, std::int64_t value) {
   if (value < 1) throw ValueError(fmt::format("{}: {} is {}; it must be positive", layer, setting, value));
   return value;
+}
+inline std::int64_t require_given(const char* layer, const char* setting, std::optional<std::int64_t> value) {
+  if (!value) throw ValueError(fmt::format("{}: {} is not given", layer, setting));
+  if (*value < 0) throw ValueError(fmt::format("{}: {} is {}; it must not be negative", layer, setting, *value));
+  return *value;
+}
+inline void require_defined(const char* layer, const char* what, const Tensor& x) {
+  if (!x.defined()) throw Error(fmt::format("{}: {} is undefined", layer, what));
 }
 inline double require_probability(const char* layer, const char* setting, double p) {
   if (!(p >= 0.0 && p <= 1.0)) throw ValueError(fmt::format("{}: {} is {}; it must be in [0, 1]", layer, setting, p));

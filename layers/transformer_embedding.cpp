@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "check.hpp"
 #include "wengert/ops.hpp"
 #include "wengert/random.hpp"
 
@@ -11,19 +12,22 @@ namespace wengert::layers {
 
 namespace {
 
-void check_probability(double p) {
-  if (!(p >= 0.0 && p <= 1.0))
-    throw ValueError(fmt::format("TransformerEmbedding: dropout is {}; it must be in [0, 1]", p));
+constexpr const char* name = "TransformerEmbedding";
+
+std::int64_t most_tokens(const TransformerEmbedding::Options& options) {
+  const bool needed = options.positions != PositionTable::none || options.max_seq_len.has_value();
+  return needed ? require_given(name, "max_seq_len", options.max_seq_len) : 0;
 }
 
 // The options, once they are known to make sense: members are built from them.
 const TransformerEmbedding::Options& checked(const TransformerEmbedding::Options& options) {
-  check_probability(options.dropout);
-  std::int64_t rows = 0;
-  if (options.max_seq_len < 0 || __builtin_add_overflow(options.max_seq_len, options.position_offset, &rows))
-    throw ValueError(
-        fmt::format("TransformerEmbedding: max_seq_len is {}; it must not be negative, nor too large for the table",
-                    options.max_seq_len));
+  require_probability(name, "dropout", options.dropout);
+  require_given(name, "vocab_size", options.vocab_size);
+  require_given(name, "embed_dim", options.embed_dim);
+  std::int64_t rows = most_tokens(options);
+  if (__builtin_add_overflow(rows, options.position_offset, &rows))
+    throw ValueError(fmt::format("{}: max_seq_len is {}; with position_offset {} that is too large for a table", name,
+                                 *options.max_seq_len, options.position_offset));
   if (options.position_offset < 0)
     throw ValueError(
         fmt::format("TransformerEmbedding: position_offset is {}; it must not be negative", options.position_offset));
@@ -34,7 +38,7 @@ const TransformerEmbedding::Options& checked(const TransformerEmbedding::Options
 
 double start_std(const TransformerEmbedding::Options& options) {
   if (options.init_std) return *options.init_std;
-  return options.embed_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(options.embed_dim)) : 0.0;
+  return *options.embed_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(*options.embed_dim)) : 0.0;
 }
 
 }  // namespace
@@ -55,15 +59,18 @@ Tensor sinusoidal_table(std::int64_t rows, std::int64_t embed_dim, DType dtype) 
 }
 
 PositionEmbedding::PositionEmbedding(const Options& options) {
+  if (options.kind == PositionTable::none) return;
+  const std::int64_t rows = require_given("PositionEmbedding", "rows", options.rows);
+  const std::int64_t width = require_given("PositionEmbedding", "embed_dim", options.embed_dim);
   switch (options.kind) {
     case PositionTable::learned:
     case PositionTable::frozen:
-      weight = empty({options.rows, options.embed_dim}, options.dtype);
+      weight = empty({rows, width}, options.dtype);
       normal_(weight, 0.0, options.init_std);
       register_parameter("weight", weight, options.kind == PositionTable::learned);
       break;
     case PositionTable::sinusoidal:
-      weight = sinusoidal_table(options.rows, options.embed_dim, options.dtype);
+      weight = sinusoidal_table(rows, width, options.dtype);
       register_buffer("weight", weight, false);
       break;
     case PositionTable::none: break;
@@ -76,12 +83,12 @@ TransformerEmbedding::TransformerEmbedding(const Options& options)
                    .padding_idx = options.padding_idx,
                    .init_std = start_std(options),
                    .dtype = options.dtype}),
-      pos_embed({.rows = options.position_offset + options.max_seq_len,
+      pos_embed({.rows = options.position_offset + most_tokens(options),
                  .embed_dim = options.embed_dim,
                  .kind = options.positions,
                  .init_std = start_std(options),
                  .dtype = options.dtype}),
-      max_seq_len_(options.max_seq_len),
+      max_seq_len_(most_tokens(options)),
       position_offset_(options.position_offset),
       positions_(options.positions),
       dropout_(options.dropout) {
@@ -90,11 +97,12 @@ TransformerEmbedding::TransformerEmbedding(const Options& options)
 }
 
 void TransformerEmbedding::set_dropout(double p) {
-  check_probability(p);
+  require_probability(name, "dropout", p);
   dropout_ = p;
 }
 
 Tensor TransformerEmbedding::forward(const Tensor& ids, const Place& place) const {
+  require_defined(name, "ids", ids);
   if (ids.dim() != 1 && ids.dim() != 2)
     throw ShapeError(fmt::format("TransformerEmbedding: ids must have shape (T) or (B, T), got {}", ids.shape().str()));
   if (positions_ == PositionTable::none) return wengert::dropout(token_embed(ids), dropout_, is_training());

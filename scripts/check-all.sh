@@ -4,7 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc)
 
-sources() { git ls-files -co --exclude-standard -- '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs ls -d 2>/dev/null; }
+files() { # files PATTERN...: those of the tree; git also names what was deleted and not yet committed
+  git ls-files -co --exclude-standard -- "$@" | while read -r file; do [[ ! -e $file ]] || echo "$file"; done
+}
 
 build() { # build FOLDER PRESET OPTION...: configures and builds build/FOLDER
   local folder=build/$1 preset=$2
@@ -20,10 +22,11 @@ run_tests() { # run_tests FOLDER OPTION...
 
 step_format() {
   local file
-  sources | while read -r file; do  # not --dry-run: it complains about the ends of inline namespaces, and changes nothing there
+  # Not --dry-run: it complains about the ends of inline namespaces, and changes nothing there.
+  files '*.cpp' '*.hpp' '*.cu' '*.cuh' | while read -r file; do
     clang-format "$file" | diff -u "$file" -
   done
-  git ls-files -co --exclude-standard -- '*.sh' .ci/run | xargs ls -d 2>/dev/null | xargs shellcheck
+  files '*.sh' .ci/run | xargs shellcheck
 }
 step_gcc() {
   build release release
@@ -87,6 +90,9 @@ step_examples() { # three seeds against the full figures
   WENGERT_PLUGIN_PATH=build/release/tests/emulator tests/example.sh build/release/examples/landing \
     build/release/figures/landing-emulated "--backend cuda-emulated" "accuracy > 0.97" "c1 > 0.88" "mantel > 0.85" \
     "adj > 0.95" "frozen.accuracy < 0.5" "none.accuracy < 0.05"
+  local backends=reference,xsimd
+  if build/release/examples/char_gpt --help | grep -q onednn; then backends+=,onednn; fi
+  tests/example.sh build/release/examples/char_gpt build/release/figures/char_gpt-backends "--backends $backends" "xsimd < 0.001"
   for seed in 1 2 3; do
     hold landing "accuracy > 0.97" "c1 > 0.88" "mantel > 0.85" "adj > 0.95" "frozen.accuracy < 0.5" "none.accuracy < 0.05"
     hold fourier "r2 > 0.998" "waves_r2 > 0.99" "c1 > 0.97" "frozen.r2 < 0.8" "none.r2 < 0.6"

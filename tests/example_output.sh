@@ -36,6 +36,19 @@ has ../sticky_mlm.json accuracy loss near c16 seconds bayes_loss bayes_accuracy 
 "$programs/char_gpt" --steps 1 --text ../text.txt --json ../char_gpt.json >../char_gpt.txt 2>/dev/null
 has ../char_gpt.json accuracy loss c16 seconds before sinusoidal frozen none $tables
 [ "$(sed '1,/^the model writes:$/d' ../char_gpt.txt | tr -cd '0-9\n' | wc -c)" -ge 400 ] || fail "char_gpt writes nothing"
+
+# Backends side by side: within the tolerance, or an error.
+curves() { # curves "OPTIONS" LINE: fails, and says LINE
+  if "$programs/char_gpt" --steps 20 --text ../text.txt $1 >../curves.txt 2>../error.txt; then fail "accepted: $1"; fi
+  grep -q "$2" ../error.txt || fail "$(cat ../error.txt)"
+}
+"$programs/char_gpt" --steps 3 --text ../text.txt --backends xsimd,reference,xsimd --json ../backends.json >../curves.txt 2>/dev/null
+has ../backends.json reference xsimd
+grep -q '^xsimd differs from xsimd by at most 0.0e+00 at 3 steps; tolerance 0.001$' ../curves.txt || fail "$(cat ../curves.txt)"
+curves "--backends xsimd,reference --tolerance 0" '^char_gpt: --tolerance: reference differs from xsimd by .*, more than 0$'
+curves "--backends xsimd,abacus" abacus
+curves "--backends xsimd --backend xsimd" excludes
+
 grep -q '"c16"' ../next_char.json && fail "16 positions have none that are 16 apart"
 
 # Plain lines where stderr is no terminal, a table with its columns on stdout.

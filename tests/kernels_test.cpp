@@ -168,6 +168,10 @@ TEST_CASE_TEMPLATE("unary functions at special values", T, float, double) {
   CHECK(apply(wg::Unary::add_scalar, 5, 2) == 7);
   CHECK(apply(wg::Unary::neg, 5) == -5);
   CHECK(apply(wg::Unary::square, -5) == 25);
+  CHECK(apply(wg::Unary::clamp, 0.1, 0.7) == static_cast<T>(0.1));
+  CHECK(apply(wg::Unary::clamp, infinite, 2) == 2);
+  CHECK(apply(wg::Unary::clamp, -5, 2) == -2);
+  CHECK(std::isnan(apply(wg::Unary::clamp, not_a_number, 2)));
 }
 
 TEST_CASE_TEMPLATE("max and argmax: the first maximum, and NaN is larger than any number", T, float, double) {

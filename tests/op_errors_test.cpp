@@ -7,6 +7,8 @@
 
 #include "wengert/backend.hpp"
 #include "wengert/gradient.hpp"
+#include "wengert/io.hpp"
+#include "wengert/layers.hpp"
 #include "wengert/ops.hpp"
 #include "wengert/random.hpp"
 #include "wengert/tape.hpp"
@@ -130,6 +132,35 @@ TEST_CASE("errors: undefined operands") {
   CHECK_THROWS_AS(concat({none}), Error);
   CHECK_THROWS_AS(linear(zeros({1, 1}), none), Error);
   CHECK_THROWS_AS(cross_entropy(zeros({1, 1}), none), Error);
+}
+
+TEST_CASE("errors: undefined tensors, by the name of what met them") {
+  Tensor none, one = zeros({1});
+  CHECK_THROWS_WITH_AS(none.shape(), "shape: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(none.item(), "item: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(none.to_vector<float>(), "to_vector: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(none.to(DType::float64), "to: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(none.clone(), "clone: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(none.detach(), "detach: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(none.set_requires_grad(), "set_requires_grad: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(none.grad(), "gradient: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(none.fill_(1), "fill_: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(one.copy_(none), "copy_: the tensor is undefined", Error);
+  CHECK_THROWS_WITH_AS(io::save_npy(none, "none.npy"), "npy: cannot write \"none.npy\": the tensor is undefined",
+                       Error);
+  {
+    Tape tape;
+    CHECK_THROWS_WITH_AS(tape.backward(none), "backward: the tensor is undefined", Error);
+  }
+  const layers::MultiHeadAttention attention({.embed_dim = 4, .num_heads = 2});
+  const Tensor x = zeros({1, 2, 4});
+  CHECK_THROWS_WITH_AS(attention(none), "MultiHeadAttention: x is undefined", Error);
+  CHECK_THROWS_WITH_AS(attention(none, x, x), "MultiHeadAttention: query is undefined", Error);
+  CHECK_THROWS_WITH_AS(attention(x, x, none), "MultiHeadAttention: value is undefined", Error);
+  const layers::TransformerEmbedding embed({.vocab_size = 2, .max_seq_len = 2, .embed_dim = 2});
+  CHECK_THROWS_WITH_AS(embed(none), "TransformerEmbedding: ids is undefined", Error);
+  const layers::BertEmbedding bert({.vocab_size = 2, .max_seq_len = 2, .embed_dim = 2});
+  CHECK_THROWS_WITH_AS(bert(none), "BertEmbedding: ids is undefined", Error);
 }
 
 TEST_CASE("errors: operands on two backends") {

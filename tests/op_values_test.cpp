@@ -57,6 +57,10 @@ TEST_CASE("values: element by element") {
   CHECK(values(log(x))[2] == Approx(1.3862944));
   CHECK(values(tanh(x))[0] == Approx(-0.7615942));
   CHECK(std::isnan(values(relu(tensor<float>({not_a_number})))[0]));
+  const Tensor spoiled = tensor<float>({not_a_number, -1, 0, 1}).set_requires_grad();
+  Tape tape;
+  tape.backward(relu(spoiled), {.seed = full({4}, 3.0)});
+  CHECK(values(spoiled.grad()) == Floats{3, 0, 0, 3});  // as PyTorch's
 }
 
 TEST_CASE("values: reductions") {

@@ -74,6 +74,7 @@ TEST_CASE("BK-08 a name without a plug-in lists the backends and the folders; th
   CHECK_THROWS_WITH_AS(wg::set_backend("abacus"),
                        doctest::Contains("backend 'abacus' is unknown; available: xsimd, reference"), wg::BackendError);
   CHECK(reason("abacus").find("and no libwengert_abacus.so in /nowhere, /neither, ") != std::string::npos);
+  CHECK(reason("abacus").ends_with(" (WENGERT_PLUGIN_PATH names other folders)"));
   CHECK(reason("../abacus").find("and '../abacus' cannot be the name of a plug-in") != std::string::npos);
   CHECK(reason("").find("cannot be the name of a plug-in") != std::string::npos);
   CHECK(&wg::current_backend() == &before);
@@ -108,7 +109,15 @@ TEST_CASE("BK-06 a plug-in that does not fit is an error that says what was requ
 
   const fs::path empty = fs::path(WENGERT_TEST_PLUGINS) / "libwengert_empty.so";
   std::ofstream(empty) << "no library";
-  refused("empty", "it is no plug-in of Wengert");
+  refused("empty", "it is no plug-in of Wengert: WENGERT_PLUGIN is missing");
+  fs::resize_file(empty, 0);
+  refused("empty", "it is no plug-in of Wengert: WENGERT_PLUGIN is missing");
+  // What the loader of the system says stands as it is, without our advice.
+  const std::string mark = WENGERT_PLUGIN_MARK;
+  std::ofstream(empty) << mark << WENGERT_PLUGIN_BUILD << '\0';
+  refused("empty", "");
+  CHECK(reason("empty").find("libwengert_empty.so: file too short") != std::string::npos);
+  CHECK(reason("empty").find("does not export") == std::string::npos);
   fs::remove(empty);
 }
 

@@ -115,8 +115,9 @@ TEST_CASE("the counter of allocations counts") {
   const AllocationCount count;
   const auto value = std::make_unique<int>(1);
   const std::vector<int> values(100, *value);
+  const void* volatile const seen[] = {value.get(), values.data()};  // a compiler may leave out what nobody sees
   CHECK(count.value() >= 2);
-  CHECK(values[99] == 1);
+  CHECK(seen[0] != seen[1]);
 }
 
 TEST_CASE("a steady training step allocates nothing") {

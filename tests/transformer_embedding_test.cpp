@@ -102,7 +102,8 @@ TEST_CASE("TransformerEmbedding: settings out of range are refused") {
                        "TransformerEmbedding: init_std is -0.5; it must not be negative", ValueError);
   CHECK_THROWS_AS(TransformerEmbedding({.vocab_size = 2, .max_seq_len = 2, .embed_dim = 2, .padding_idx = 2}),
                   IndexError);
-  CHECK_THROWS_AS(TransformerEmbedding({.vocab_size = -2, .max_seq_len = 2, .embed_dim = 2}), ShapeError);
+  CHECK_THROWS_WITH_AS(TransformerEmbedding({.vocab_size = -2, .max_seq_len = 2, .embed_dim = 2}),
+                       "TransformerEmbedding: vocab_size is -2; it must not be negative", ValueError);
   TransformerEmbedding embed(small_options());
   CHECK_THROWS_AS(embed.set_dropout(-0.5), ValueError);
   CHECK(embed.dropout() == 0.0);

@@ -276,6 +276,11 @@ TEST_CASE("ModuleList: numbered names, and modes reach its modules") {
   CHECK(model.blocks[1].norm2.bias.name() == "blocks.1.norm2.bias");
   model.eval();
   CHECK(!model.blocks[0].self_attn.is_training());
+  const auto& constant = model.blocks;
+  CHECK_THROWS_WITH_AS(model.blocks[2], "ModuleList: index 2 is outside [0, 2)", IndexError);
+  CHECK_THROWS_WITH_AS(constant[2], "ModuleList: index 2 is outside [0, 2)", IndexError);
+  layers::ModuleList<TransformerBlock> none;
+  CHECK_THROWS_WITH_AS(none[0], "ModuleList: index 0 is outside [0, 0)", IndexError);
 }
 
 TEST_CASE("EMB-12: a tied head gives the table the gradients of both its uses") {

@@ -58,6 +58,7 @@ __device__ T apply(Unary op, T x, T s) {
     case Unary::div_scalar: return x / s;
     case Unary::rsub_scalar: return s - x;
     case Unary::rdiv_scalar: return s / x;
+    case Unary::clamp: return x > s ? s : x < -s ? -s : x;
   }
   return x;
 }
@@ -73,7 +74,7 @@ __device__ T apply(Binary op, T a, T b) {
     case Binary::square_grad: return a * (T(2) * b);
     case Binary::sqrt_grad: return a / (T(2) * b);
     case Binary::tanh_grad: return a * (T(1) - b * b);
-    case Binary::relu_grad: return b > T(0) ? a : T(0);
+    case Binary::relu_grad: return b <= T(0) ? T(0) : a;
     case Binary::gelu_grad: return a * gelu_slope(b);
     case Binary::gelu_tanh_grad: return a * gelu_tanh_slope(b);
   }

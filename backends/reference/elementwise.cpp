@@ -67,6 +67,7 @@ void Kernels<T>::unary(Unary op, const Tensor& x, double scalar, Tensor& out) {
     case Unary::div_scalar: return map([s](T a) { return a / s; });
     case Unary::rsub_scalar: return map([s](T a) { return s - a; });
     case Unary::rdiv_scalar: return map([s](T a) { return s / a; });
+    case Unary::clamp: return map([s](T a) { return a > s ? s : a < -s ? -s : a; });
   }
 }
 
@@ -130,7 +131,7 @@ void Kernels<T>::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out
     case Binary::square_grad: return map([](T x, T y) { return x * (T(2) * y); });
     case Binary::sqrt_grad: return map([](T x, T y) { return x / (T(2) * y); });
     case Binary::tanh_grad: return map([](T x, T y) { return x * (T(1) - y * y); });
-    case Binary::relu_grad: return map([](T x, T y) { return y > T(0) ? x : T(0); });
+    case Binary::relu_grad: return map([](T x, T y) { return y <= T(0) ? T(0) : x; });
     case Binary::gelu_grad: return map([](T x, T y) { return x * gelu_slope(y); });
     case Binary::gelu_tanh_grad: return map([](T x, T y) { return x * gelu_tanh_slope(y); });
   }

@@ -210,7 +210,7 @@ void TapeState::drop_pending() noexcept {
 }
 
 void TapeState::backward(const Tensor& loss, const BackwardOptions& options) {
-  const TensorImpl& impl = TensorAccess::impl(loss);
+  const TensorImpl& impl = TensorAccess::impl(loss, "backward");
   Node* root = impl.tape == serial ? impl.node : nullptr;
   if (!root && !impl.requires_grad) {
     throw TapeError(impl.tape == 0 ? "backward: the loss does not depend on anything that requires grad (was it "

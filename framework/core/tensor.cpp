@@ -18,47 +18,7 @@ void release(TensorImpl* impl) noexcept {
   if (impl->references.fetch_sub(1, std::memory_order_acq_rel) == 1) TensorImpl::destroy(impl);
 }
 
-Tensor tensor_from_host(const void* values, const Shape& shape, DType dtype, Backend& backend) {
-  Tensor out = empty(shape, dtype, backend);
-  out.storage().memory().upload(out.storage().write(), values, out.storage().bytes());
-  // Ids and labels: where the host could not look again for free, look while the values are here.
-  if (dtype == DType::int64 && !out.storage().memory().host_visible()) {
-    IdRange range;
-    for (const std::int64_t id :
-         std::span(static_cast<const std::int64_t*>(values), static_cast<std::size_t>(shape.numel()))) {
-      range.smallest = std::min(range.smallest, id);
-      range.largest = std::max(range.largest, id);
-    }
-    out.storage().set_id_range(range);
-  }
-  return out;
-}
-
 namespace {
-
-struct Extents {
-  std::int64_t values[Shape::max_rank];
-  std::size_t rank = 0;
-  bool complete = false;  // a value has been seen: no deeper axis can follow
-};
-
-// Walks the braces in row-major order; the first brace of each depth fixes that extent.
-template <class T>
-void flatten(const Nested<T>& nested, std::size_t depth, Extents& extents, std::vector<T>& values) {
-  if (!nested.list) {
-    if (depth != extents.rank) throw ShapeError("tensor: the braces are ragged");
-    extents.complete = true;
-    return values.push_back(nested.value);
-  }
-  const auto count = static_cast<std::int64_t>(nested.items.size());
-  if (depth == extents.rank && !extents.complete) {
-    if (extents.rank == std::size_t{Shape::max_rank}) throw ShapeError("tensor: the braces nest deeper than 8 axes");
-    extents.values[extents.rank++] = count;
-    extents.complete = count == 0;
-  }
-  if (depth >= extents.rank || extents.values[depth] != count) throw ShapeError("tensor: the braces are ragged");
-  for (const Nested<T>& item : nested.items) flatten(item, depth + 1, extents, values);
-}
 
 // Values of one type as another: what C++ converts.
 template <class To>
@@ -88,23 +48,15 @@ void require_host(const char* access, const Tensor& tensor) {
 }  // namespace
 }  // namespace detail
 
-template <class T>
-Tensor detail::tensor_from_braces(const Nested<T>& values, Backend& backend) {
-  Extents extents;
-  std::vector<T> flat;
-  flatten(values, 0, extents, flat);
-  return tensor_from_host(flat.data(), Shape(std::span<const std::int64_t>(extents.values, extents.rank)), dtype_of<T>,
-                          backend);
-}
-
-const Shape& Tensor::shape() const { return TensorAccess::impl(*this).shape; }
-DType Tensor::dtype() const { return TensorAccess::impl(*this).dtype; }
-Backend& Tensor::backend() const { return *TensorAccess::impl(*this).backend; }
+const Shape& Tensor::shape() const { return TensorAccess::impl(*this, "shape").shape; }
+DType Tensor::dtype() const { return TensorAccess::impl(*this, "dtype").dtype; }
+Backend& Tensor::backend() const { return *TensorAccess::impl(*this, "backend").backend; }
 Kernels& Tensor::kernels() const { return backend().kernels(dtype()); }
-Storage& Tensor::storage() const { return *TensorAccess::impl(*this).storage; }
+Storage& Tensor::storage() const { return *TensorAccess::impl(*this, "storage").storage; }
 
 template <class T>
 T Tensor::item() const {
+  TensorAccess::impl(*this, "item");
   if (numel() != 1) throw ShapeError(fmt::format("item: the tensor has shape {}, not one element", shape().str()));
   alignas(8) unsigned char value[8];
   storage().memory().download(value, storage().read(), size_of(dtype()));
@@ -115,6 +67,7 @@ T Tensor::item() const {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
+  TensorAccess::impl(*this, "to_vector");
   std::vector<T> out(static_cast<std::size_t>(numel()));
   if (dtype_of<T> == dtype()) {
     storage().memory().download(out.data(), storage().read(), storage().bytes());
@@ -128,6 +81,7 @@ std::vector<T> Tensor::to_vector() const {
 
 template <class T>
 std::span<const T> Tensor::data() const {
+  TensorAccess::impl(*this, "data");
   detail::require_dtype("data", dtype_of<T>, dtype());
   detail::require_host("data", *this);
   return {static_cast<const T*>(storage().read()), static_cast<std::size_t>(numel())};
@@ -135,6 +89,7 @@ std::span<const T> Tensor::data() const {
 
 template <class T>
 std::span<T> Tensor::mutable_data() {
+  TensorAccess::impl(*this, "mutable_data");
   detail::require_dtype("mutable_data", dtype_of<T>, dtype());
   detail::require_host("mutable_data", *this);
   return {static_cast<T*>(storage().write()), static_cast<std::size_t>(numel())};
@@ -152,13 +107,12 @@ T* write(Tensor& tensor) {
   return static_cast<T*>(tensor.storage().write());
 }
 
-#define WENGERT_INSTANTIATE(T)                                                    \
-  template Tensor detail::tensor_from_braces(const detail::Nested<T>&, Backend&); \
-  template T Tensor::item<T>() const;                                             \
-  template std::vector<T> Tensor::to_vector() const;                              \
-  template std::span<const T> Tensor::data() const;                               \
-  template std::span<T> Tensor::mutable_data();                                   \
-  template const T* read<T>(const Tensor&);                                       \
+#define WENGERT_INSTANTIATE(T)                       \
+  template T Tensor::item<T>() const;                \
+  template std::vector<T> Tensor::to_vector() const; \
+  template std::span<const T> Tensor::data() const;  \
+  template std::span<T> Tensor::mutable_data();      \
+  template const T* read<T>(const Tensor&);          \
   template T* write<T>(Tensor&);
 WENGERT_INSTANTIATE(float)
 WENGERT_INSTANTIATE(double)
@@ -203,6 +157,7 @@ detail::Ref<Storage> storage_on(const Tensor& in, Backend& backend) {
 }  // namespace
 
 Tensor Tensor::to(DType dtype) const {
+  TensorAccess::impl(*this, "to");
   if (dtype == this->dtype()) return *this;
   Tensor out = empty(shape(), dtype, backend());
   copy_values(*this, out);
@@ -212,6 +167,7 @@ Tensor Tensor::to(DType dtype) const {
 }
 
 Tensor Tensor::to(Backend& backend) const {
+  TensorAccess::impl(*this, "to");
   if (&backend == &this->backend()) return *this;
   Tensor out = TensorAccess::make(storage_on(*this, backend), shape(), dtype(), backend);
   if (!needs_record("to", {*this})) return out;
@@ -220,20 +176,21 @@ Tensor Tensor::to(Backend& backend) const {
 }
 
 Tensor Tensor::clone() const {
+  TensorAccess::impl(*this, "clone");
   Tensor out = empty(shape(), *this);
   copy_values(*this, out);
   if (!needs_record("clone", {*this})) return out;
   return record("clone", out, {*this}, {}, [](BackwardStep& step) { step.give(0, step.grad()); });
 }
 
-Tensor Tensor::detach() const { return TensorAccess::alias(*this, shape()); }
+Tensor Tensor::detach() const { return TensorAccess::alias(*this, TensorAccess::impl(*this, "detach").shape); }
 
 // --- Gradients ---
 
 bool Tensor::requires_grad() const { return impl_ && (impl_->requires_grad || detail::recorded_now(*impl_)); }
 
 Tensor& Tensor::set_requires_grad(bool requires_grad) {
-  TensorImpl& impl = TensorAccess::impl(*this);
+  TensorImpl& impl = TensorAccess::impl(*this, "set_requires_grad");
   if (requires_grad && !is_floating(impl.dtype))
     throw DTypeError(fmt::format("set_requires_grad: only floating types have gradients, not {}", name_of(impl.dtype)));
   if (requires_grad && detail::recorded_now(impl))
@@ -246,14 +203,14 @@ Tensor& Tensor::set_requires_grad(bool requires_grad) {
 
 const Gradient& Tensor::gradient() const {
   static const Gradient none;
-  const TensorImpl& impl = TensorAccess::impl(*this);
+  const TensorImpl& impl = TensorAccess::impl(*this, "gradient");
   return impl.leaf ? impl.leaf->gradient : none;
 }
 
 Tensor Tensor::grad() const { return gradient().defined() ? gradient().dense() : Tensor(); }
 
 void Tensor::set_gradient(Gradient gradient) {
-  TensorImpl& impl = TensorAccess::impl(*this);
+  TensorImpl& impl = TensorAccess::impl(*this, "set_gradient");
   if (gradient.defined()) {
     const Tensor& values = gradient.values();
     if (!(gradient.shape() == impl.shape))
@@ -272,17 +229,17 @@ void Tensor::set_gradient(Gradient gradient) {
 }
 
 void Tensor::zero_grad() {
-  if (TensorImpl& impl = TensorAccess::impl(*this); impl.leaf) impl.leaf->gradient = {};
+  if (TensorImpl& impl = TensorAccess::impl(*this, "zero_grad"); impl.leaf) impl.leaf->gradient = {};
 }
 
 const std::string& Tensor::name() const {
   static const std::string none;
-  const TensorImpl& impl = TensorAccess::impl(*this);
+  const TensorImpl& impl = TensorAccess::impl(*this, "name");
   return impl.leaf ? impl.leaf->name : none;
 }
 
 Tensor& Tensor::set_name(std::string name) {
-  TensorAccess::impl(*this).leaf_state().name = std::move(name);
+  TensorAccess::impl(*this, "set_name").leaf_state().name = std::move(name);
   return *this;
 }
 
@@ -291,6 +248,7 @@ Tensor& Tensor::set_name(std::string name) {
 namespace {
 
 void require_unrecorded(const char* op, const Tensor& tensor) {
+  TensorAccess::impl(tensor, op);
   if (recording() && tensor.requires_grad())
     throw TapeError(
         fmt::format("{}: {} on a tape cannot be changed in place; pause recording with NoGrad", op,
@@ -299,6 +257,7 @@ void require_unrecorded(const char* op, const Tensor& tensor) {
 
 // In-place operations are not recorded: a gradient that should flow through one would be lost.
 void require_constant(const char* op, const Tensor& operand) {
+  TensorAccess::impl(operand, op);
   if (recording() && operand.requires_grad())
     throw TapeError(
         fmt::format("{}: the operand requires grad, and in-place operations are not recorded; use an operation that "
@@ -352,7 +311,7 @@ Tensor& Tensor::mul_(double factor) {
 }
 
 Tensor& Tensor::move_to_(Backend& backend) {
-  TensorImpl& impl = TensorAccess::impl(*this);
+  TensorImpl& impl = TensorAccess::impl(*this, "move_to_");
   if (impl.backend == &backend) return *this;
   if (detail::recorded_now(impl))
     throw TapeError("move_to_: a value that a tape has recorded stays where it is; to() gives a moved one");
@@ -367,38 +326,6 @@ Tensor& Tensor::move_to_(Backend& backend) {
   impl.backend = &backend;
   if (gradient.defined()) impl.leaf->gradient = std::move(gradient);
   return *this;
-}
-
-// --- Making ---
-
-Tensor empty(const Shape& shape, DType dtype, Backend& backend) {
-  std::size_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<std::size_t>(shape.numel()), size_of(dtype), &bytes))
-    throw ShapeError(fmt::format("empty: shape {} of {} does not fit into memory", shape.str(), name_of(dtype)));
-  return TensorAccess::make(Storage::make(backend.memory(), bytes), shape, dtype, backend);
-}
-Tensor empty(const Shape& shape, const Tensor& like) { return empty(shape, like.dtype(), like.backend()); }
-
-Tensor full(const Shape& shape, double value, DType dtype, Backend& backend) {
-  Tensor out = empty(shape, dtype, backend);
-  out.kernels().fill(out, value);
-  return out;
-}
-Tensor full(const Shape& shape, double value, const Tensor& like) {
-  return full(shape, value, like.dtype(), like.backend());
-}
-Tensor zeros(const Shape& shape, DType dtype, Backend& backend) { return full(shape, 0.0, dtype, backend); }
-Tensor zeros(const Shape& shape, const Tensor& like) { return full(shape, 0.0, like); }
-Tensor ones(const Shape& shape, DType dtype, Backend& backend) { return full(shape, 1.0, dtype, backend); }
-Tensor ones(const Shape& shape, const Tensor& like) { return full(shape, 1.0, like); }
-
-Tensor arange(std::int64_t start, std::int64_t stop, DType dtype, Backend& backend) {
-  std::int64_t count = 0;
-  if (stop < start || __builtin_sub_overflow(stop, start, &count))
-    throw ValueError(fmt::format("arange: from {} to {}; the end must not come before the start", start, stop));
-  Tensor out = empty({count}, DType::int64, backend);
-  out.kernels().iota(out, start);
-  return out.to(dtype);
 }
 
 }  // namespace wengert

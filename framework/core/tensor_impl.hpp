@@ -61,10 +61,12 @@ struct TensorAccess {
   static Tensor alias(const Tensor& tensor, const Shape& shape) {
     return make(impl(tensor).storage, shape, impl(tensor).dtype, *impl(tensor).backend);
   }
-  static TensorImpl& impl(const Tensor& tensor) {
-    if (!tensor.impl_) throw Error("an undefined tensor was used");
+  // `what` is said to have met an undefined tensor.
+  static TensorImpl& impl(const Tensor& tensor, const char* what) {
+    if (!tensor.impl_) throw Error(std::string(what) + ": the tensor is undefined");
     return *tensor.impl_;
   }
+  static TensorImpl& impl(const Tensor& tensor) { return impl(tensor, "Tensor"); }
   static TensorImpl* pointer(const Tensor& tensor) { return tensor.impl_; }
   // A handle to an object that is already counted.
   static Tensor handle(TensorImpl* impl) {

@@ -183,6 +183,8 @@ Tensor load_npy(const std::string& path, Backend& backend) {
 
 void save_npy(const Tensor& tensor, const std::string& path) {
   static_assert(std::endian::native == std::endian::little, "'<' below");
+  if (!tensor.defined())
+    throw Error(fmt::format("npy: cannot write {}: the tensor is undefined", detail::in_quotes(path)));
   const DType dtype = tensor.dtype();
   const Shape& shape = tensor.shape();
   const std::string extents = fmt::format("({}{})", fmt::join(shape, ", "), shape.rank() == 1 ? "," : "");

@@ -43,29 +43,13 @@ double clip_norm(std::size_t count, Get get, double max_norm, bool error_if_nonf
   return norm;
 }
 
-// min(max(x, -limit), limit) by selection, so that what lies inside keeps its bits: there is no kernel for it.
-void clamp(Tensor& x, const Tensor& limit, double value) {
-  Kernels& kernels = x.kernels();
-  Tensor high = empty(x.shape(), x);
-  kernels.unary(Unary::add_scalar, x, -value, high);     // > 0 where x > limit
-  kernels.binary(Binary::relu_grad, limit, high, high);  // limit there, else 0
-  Tensor low = empty(x.shape(), x);
-  kernels.unary(Unary::rsub_scalar, x, -value, low);  // > 0 where x < -limit
-  kernels.binary(Binary::relu_grad, limit, low, low);
-  Tensor inside = empty(x.shape(), x);
-  kernels.binary(Binary::add, high, low, inside);
-  kernels.unary(Unary::rsub_scalar, inside, value, inside);  // 0 where x is replaced, else limit
-  kernels.binary(Binary::relu_grad, x, inside, x);
-  kernels.binary(Binary::add, x, high, x);
-  kernels.binary(Binary::sub, x, low, x);
-}
-
 template <class Get>
 void clip_value_of(std::size_t count, Get get, double clip_value) {
   if (!(clip_value > 0.0))
     throw ValueError(fmt::format("clip_grad_value: clip_value is {}; it must be above 0", clip_value));
   const NoGrad pause;
-  for_each_gradient(count, get, [&](Tensor& values) { clamp(values, full({}, clip_value, values), clip_value); });
+  for_each_gradient(count, get,
+                    [&](Tensor& values) { values.kernels().unary(Unary::clamp, values, clip_value, values); });
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ void draw_lines(Canvas& canvas, const Lines& panel, Point corner) {
     std::vector<Point> points;
     for (std::size_t j = 0; j < panel.curves[i].x.size(); ++j)
       points.push_back({plot.x(panel.curves[i].x[j]), plot.y(panel.curves[i].y[j])});
-    canvas.polyline(points, 1.6, curve_colour(i));
+    canvas.polyline(points, panel.curves[i].width, curve_colour(i));
   }
   canvas.unclip();
   draw_axes(canvas, plot, x_ticks, y_ticks, panel.title, panel.x_label, panel.y_label);
@@ -118,7 +118,7 @@ void draw_lines(Canvas& canvas, const Lines& panel, Point corner) {
   for (std::size_t i = 0; i < panel.curves.size(); ++i) {
     if (panel.curves[i].name.empty()) continue;
     const double left = corner.x + plot_size + 10;
-    canvas.line({left, line}, {left + 16, line}, 2.2, curve_colour(i));
+    canvas.line({left, line}, {left + 16, line}, panel.curves[i].width + 0.6, curve_colour(i));
     canvas.text(panel.curves[i].name, {left + 21, line + 4}, {.size = tick_text});
     line += 17;
   }

@@ -118,7 +118,13 @@ for reduction in ["none", "sum", "mean"]:
                  lambda x, y: F.cross_entropy(x, y, ignore_index=ignore, reduction=reduction, label_smoothing=smoothing),
                  3 * normal(11, 7), labels)
 
+            case(f"linear_cross_entropy {reduction} {ignore} {smoothing}",
+                 lambda x, w, y: F.cross_entropy(x @ w.T, y, ignore_index=ignore, reduction=reduction, label_smoothing=smoothing),
+                 normal(11, 5), normal(7, 5), labels)
+
 for padding in [None, 2]:
+    case(f"embed_dropout {padding}", lambda w, p, i: F.embedding(i, w, padding_idx=padding) + p[2:5], normal(7, 5), normal(9, 5),
+         ids(7, 4, 3))  # nothing is dropped: random numbers are nobody else's
     for rows, d, shape in [(5, 3, (7,)), (5, 17, (2, 3)), (11, 2, (2, 33))]:
         case(f"embedding {rows} {d} {list(shape)} {padding}", lambda w, i: F.embedding(i, w, padding_idx=padding),
              normal(rows, d), ids(rows, *shape))
@@ -140,6 +146,8 @@ for batch, heads, tq, tk, d in [(2, 3, 5, 5, 7), (1, 2, 17, 17, 16), (2, 1, 3, 1
     keys[:, 0] = 1
     case(name + " mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=(m != 0)[:, None, None, :]),
          q, k, v, keys)
+    case(name + " added", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m.detach()[:, None, None, :]),
+         q, k, v, normal(batch, tk))
     if tq == tk:
         case(name + " causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), q, k, v)
 write("ops")
@@ -170,6 +178,7 @@ for name, width, heads, bias in [("6 2", 6, 2, True), ("16 4", 16, 4, True), ("7
     case(f"self_attn {name} padding", lambda x, p: run(x, x, x, key_padding_mask=p != 0), x, padding, module=attention)
     case(f"self_attn {name} causal padding",
          lambda x, p: run(x, x, x, attn_mask=future, key_padding_mask=p != 0), x, padding, module=attention)
+    case(f"self_attn {name} added", lambda x, m: run(x, x, x, key_padding_mask=m.detach()), x, normal(2, 5), module=attention)
     case(f"cross_attn {name}", run, normal(2, 3, width), normal(2, 5, width), normal(2, 5, width), module=attention)
 
 for activation in ["relu", "gelu", "gelu_tanh"]:
@@ -179,6 +188,21 @@ for activation in ["relu", "gelu", "gelu_tanh"]:
                                                        batch_first=True, layer_norm_eps=1e-4))
         future = torch.triu(torch.full((7, 7), -math.inf, dtype=torch.float64), 1)
         case(f"block {activation} {int(norm_first)}", lambda x: block(x, src_mask=future), normal(2, 7, 8), module=block)
+        block = exact(torch.nn.TransformerEncoderLayer(8, 2, 19, dropout=0.0, activation=function, norm_first=norm_first,
+                                                       batch_first=True, layer_norm_eps=1e-4, bias=False))
+        padding = torch.tensor([[0, 0, 0, 0, 0, 0, 0], [0, 0, 1, 0, 1, 1, 1]])
+        case(f"block {activation} {int(norm_first)} no bias padding", lambda x, p: block(x, src_key_padding_mask=p != 0),
+             normal(2, 7, 8), padding, module=block)
+
+
+for name, module, x in [("linear 7 3", torch.nn.Linear(7, 3), normal(2, 5, 7)),
+                        ("linear 7 3 no bias", torch.nn.Linear(7, 3, bias=False), normal(7)),
+                        ("layer_norm 17", torch.nn.LayerNorm(17), normal(2, 3, 17)),
+                        ("layer_norm 17 no bias", torch.nn.LayerNorm(17, eps=1e-3, bias=False), normal(5, 17)),
+                        ("layer_norm 17 no affine", torch.nn.LayerNorm(17, elementwise_affine=False), normal(5, 17)),
+                        ("embedding 11 5", torch.nn.Embedding(11, 5), ids(11, 2, 33)),
+                        ("embedding 11 5 padding", torch.nn.Embedding(11, 5, padding_idx=3), ids(11, 2, 33))]:
+    case(name, exact(module), x, module=module)
 
 
 class BertEmbeddings(torch.nn.Module):
@@ -244,6 +268,24 @@ for name, limit in [("clip", 0.7), ("clip not", 1e3)]:
     total = torch.nn.utils.clip_grad_norm_(parameters, limit)
     cases.update({f"{name}/in0": clipped[0], f"{name}/in1": clipped[1], f"{name}/norm": total,
                   f"{name}/out0": parameters[0].grad, f"{name}/out1": parameters[1].grad})
+parameters = [torch.nn.Parameter(torch.zeros_like(g)) for g in clipped]
+for parameter, gradient in zip(parameters, clipped):
+    parameter.grad = gradient.clone()
+torch.nn.utils.clip_grad_value_(parameters, 0.75)
+cases.update({"clip value/in0": clipped[0], "clip value/in1": clipped[1], "clip value/out0": parameters[0].grad,
+              "clip value/out1": parameters[1].grad})
+
+schedules = {"step_decay": lambda o: optim.lr_scheduler.StepLR(o, 3, 0.5),
+             "linear_decay": lambda o: optim.lr_scheduler.LinearLR(o, 1.0, 0.25, 6),
+             "cosine_decay": lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 10, 0.25)}
+for name, schedule in schedules.items():  # the factors of steps 1 to 10
+    optimizer, factors = optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0), []
+    scheduler = schedule(optimizer)
+    for _ in range(10):
+        factors.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    cases[f"schedule {name}/factors"] = torch.tensor(factors, dtype=torch.float64)
 write("optim")
 
 # --- A training run: a small GPT on sequences with rules ---

@@ -48,6 +48,8 @@ void unary(int op, const float* x, float scalar, float* out, std::int64_t n) {
     case Unary::div_scalar: return map(x, out, n, [=](Floats a) { return a / s; });
     case Unary::rsub_scalar: return map(x, out, n, [=](Floats a) { return s - a; });
     case Unary::rdiv_scalar: return map(x, out, n, [=](Floats a) { return s / a; });
+    case Unary::clamp:
+      return map(x, out, n, [=](Floats a) { return xsimd::select(a > s, s, xsimd::select(a < -s, -s, a)); });
   }
 }
 
@@ -83,7 +85,7 @@ void binary(int op, const float* a, std::int64_t a_step, const float* b, std::in
     case Binary::square_grad: return apply([=](Floats x, Floats y) { return x * (two * y); });
     case Binary::sqrt_grad: return apply([=](Floats x, Floats y) { return x / (two * y); });
     case Binary::tanh_grad: return apply([=](Floats x, Floats y) { return x * (one - y * y); });
-    case Binary::relu_grad: return apply([=](Floats x, Floats y) { return xsimd::select(y > zero, x, zero); });
+    case Binary::relu_grad: return apply([=](Floats x, Floats y) { return xsimd::select(y <= zero, zero, x); });
     case Binary::gelu_grad: return apply([](Floats x, Floats y) { return x * gelu_slope(y); });
     case Binary::gelu_tanh_grad: return apply([](Floats x, Floats y) { return x * gelu_tanh_slope(y); });
   }

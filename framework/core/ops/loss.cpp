@@ -56,10 +56,15 @@ struct Labels {
 };
 
 // The number of labels other than `ignore`, but at least 1, as a scalar like `like`. Counted by the backend, so that
-// the host need not wait. Labels up to 2^24 are exact as float32; a class index is never larger.
+// the host need not wait, unless `ignore` is so large that a class could be rounded to it: beyond 2^24 in float32.
 Tensor count_labels(const Tensor& labels, std::int64_t ignore, const IdRange& range, const Tensor& like) {
   const auto all = static_cast<double>(labels.numel());
   if (ignore < range.smallest || ignore > range.largest) return full({}, std::max(all, 1.0), like);
+  if (ignore >= std::int64_t{1} << 24) {
+    const auto values = labels.to_vector<std::int64_t>();
+    const auto ignored = static_cast<double>(std::count(values.begin(), values.end(), ignore));
+    return full({}, std::max(all - ignored, 1.0), like);
+  }
   const Tensor ignored = binary(Binary::equal, labels.to(like.dtype()), full({}, static_cast<double>(ignore), like));
   const Tensor count = unary(Unary::rsub_scalar, reduce(Reduce::sum, {1, labels.numel(), 1}, ignored, {}), all);
   return unary(Unary::add_scalar, unary(Unary::relu, unary(Unary::add_scalar, count, -1.0)), 1.0);

@@ -21,6 +21,7 @@ enum class Unary : std::uint8_t {
   div_scalar,   ///< x / s
   rsub_scalar,  ///< s - x
   rdiv_scalar,  ///< s / x
+  clamp,        ///< -s below -s, s above s, else x: NaN stays
 };
 
 enum class Binary : std::uint8_t {
@@ -32,7 +33,7 @@ enum class Binary : std::uint8_t {
   square_grad,     ///< a * (2 b):         a upstream, b input
   sqrt_grad,       ///< a / (2 b):         a upstream, b output
   tanh_grad,       ///< a * (1 - b * b):   a upstream, b output
-  relu_grad,       ///< b > 0 ? a : 0:     a upstream, b output
+  relu_grad,       ///< b <= 0 ? 0 : a:    a upstream, b output
   gelu_grad,       ///< a * gelu'(b):      a upstream, b input
   gelu_tanh_grad,  ///< a * gelu_tanh'(b): a upstream, b input
 };

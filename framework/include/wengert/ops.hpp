@@ -78,7 +78,7 @@ Tensor sqrt(const Tensor& x);
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
 Tensor tanh(const Tensor& x);
-/// max(x, 0); the derivative at 0 is 0.
+/// max(x, 0); the derivative at 0 is 0, and 1 at NaN, as in PyTorch.
 Tensor relu(const Tensor& x);
 
 /// PyTorch's names for the two forms of gelu, which differ by up to 4.7e-4.

@@ -64,6 +64,7 @@ struct Heatmap {
 struct Curve {
   std::string name{};  ///< for the legend; empty: not in it
   std::vector<double> x{}, y{};
+  double width = 1.6;  ///< of the line; later curves lie on top
 };
 
 /// Lines over common axes. Points that are not finite interrupt their line.

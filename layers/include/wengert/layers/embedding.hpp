@@ -12,8 +12,8 @@ namespace wengert::layers {
 class Embedding : public Module {
  public:
   struct Options {
-    std::int64_t num_embeddings = 0;
-    std::int64_t embedding_dim = 0;
+    std::optional<std::int64_t> num_embeddings{};  ///< required, as is embedding_dim; 0 is a size
+    std::optional<std::int64_t> embedding_dim{};
     /// A row whose gradient is exactly zero. It starts as zeros; a lookup returns what is stored in it, and values
     /// given later (from_pretrained, load_state_dict, an initialiser of your own) are kept.
     std::optional<std::int64_t> padding_idx{};
@@ -25,7 +25,8 @@ class Embedding : public Module {
     std::optional<std::int64_t> padding_idx{};
   };
 
-  /// Throws IndexError for a padding_idx outside the table, ValueError for a negative init_std.
+  /// Throws IndexError for a padding_idx outside the table, ValueError for a size that is missing or negative, and
+  /// for a negative init_std.
   explicit Embedding(const Options& options);
   /// A module around a given table, whose memory it shares; frozen unless told otherwise.
   static Embedding from_pretrained(const Tensor& table, const Pretrained& options);

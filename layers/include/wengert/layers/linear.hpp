@@ -2,6 +2,7 @@
 /// Linear: an affine map of the last axis.
 
 #include <cstdint>
+#include <optional>
 
 #include "wengert/layers/module.hpp"
 
@@ -11,13 +12,14 @@ namespace wengert::layers {
 class Linear : public Module {
  public:
   struct Options {
-    std::int64_t in_features = 0;
-    std::int64_t out_features = 0;
+    std::optional<std::int64_t> in_features{};  ///< required, as is out_features; 0 is a size
+    std::optional<std::int64_t> out_features{};
     bool bias = true;
     DType dtype = DType::float32;
   };
 
-  /// Weight and bias start uniform in [-1 / sqrt(in_features), 1 / sqrt(in_features)], as PyTorch's do.
+  /// Weight and bias start uniform in [-1 / sqrt(in_features), 1 / sqrt(in_features)], as PyTorch's do. Throws
+  /// ValueError for a size that is missing or negative.
   explicit Linear(const Options& options);
 
   /// x (..., in_features) -> (..., out_features).

@@ -21,8 +21,8 @@ enum class PositionTable : std::uint8_t {
 class PositionEmbedding : public Module {
  public:
   struct Options {
-    std::int64_t rows = 0;
-    std::int64_t embed_dim = 0;
+    std::optional<std::int64_t> rows{};  ///< required, as is embed_dim, unless there is no table
+    std::optional<std::int64_t> embed_dim{};
     PositionTable kind = PositionTable::learned;
     double init_std = 1.0;  ///< of a learned or frozen table: N(0, init_std^2)
     DType dtype = DType::float32;
@@ -38,9 +38,10 @@ class PositionEmbedding : public Module {
 class TransformerEmbedding : public Module {
  public:
   struct Options {
-    std::int64_t vocab_size = 0;
-    std::int64_t max_seq_len = 0;  ///< the most tokens that fit: positions 0 .. max_seq_len - 1
-    std::int64_t embed_dim = 0;
+    std::optional<std::int64_t> vocab_size{};  ///< required, as is embed_dim; 0 is a size
+    /// The most tokens that fit: positions 0 .. max_seq_len - 1. Required, unless there are no positions.
+    std::optional<std::int64_t> max_seq_len{};
+    std::optional<std::int64_t> embed_dim{};
     double dropout = 0.1;
     std::optional<std::int64_t> padding_idx{};  ///< a token row that starts as zeros and gets no gradient
     std::optional<double> init_std{};  ///< both tables start N(0, init_std^2); 1 / sqrt(embed_dim) unless given
@@ -56,8 +57,8 @@ class TransformerEmbedding : public Module {
     std::int64_t offset = 0;  ///< position of the first token
   };
 
-  /// Throws ValueError for a dropout outside [0, 1] or a negative init_std or position_offset, IndexError for a
-  /// padding_idx outside the vocabulary.
+  /// Throws ValueError for a size that is missing or negative, a dropout outside [0, 1] or a negative init_std or
+  /// position_offset, IndexError for a padding_idx outside the vocabulary.
   explicit TransformerEmbedding(const Options& options);
 
   /// ids (T) or (B, T), int32 or int64 -> (..., T, embed_dim). Throws IndexError when offset + T > max_seq_len, naming
