@@ -138,7 +138,7 @@ double measure_gather_limit(std::int64_t rows, std::int64_t width, int threads) 
   Buffer table(static_cast<std::size_t>(rows) * floats);
   // As many rows as make 32 MB a thread; another selection each pass, so that none is in a cache already.
   const std::size_t count = (std::size_t{32} << 20) / (floats * sizeof(float));
-  std::vector<std::vector<const float*>> places(static_cast<std::size_t>(threads) * passes);
+  std::vector<std::vector<const float*>> places(static_cast<std::size_t>(threads * passes));
   std::uint64_t state = 1;
   for (auto& list : places) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -146,9 +146,10 @@ double measure_gather_limit(std::int64_t rows, std::int64_t width, int threads) 
       list.push_back(table.data() + (state >> 33) % static_cast<std::uint64_t>(rows) * floats);
     }
   }
-  std::vector<int> pass(static_cast<std::size_t>(threads), 0);
+  std::vector<std::size_t> pass(static_cast<std::size_t>(threads), 0);
   const double seconds = median_seconds(threads, [&](int t) {
-    const auto& list = places[static_cast<std::size_t>(t * passes + pass[static_cast<std::size_t>(t)]++)];
+    const auto thread = static_cast<std::size_t>(t);
+    const auto& list = places[thread * passes + pass[thread]++];
     __m128 sum = _mm_setzero_ps();
     for (std::size_t i = 0; i < count; ++i) {
       if (i + ahead < count)
