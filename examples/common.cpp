@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <future>
@@ -31,6 +34,9 @@ std::string backend_reason(const std::string& name) {
 
 /// What would fail after the training had better fail before it.
 void prepare_output(const Options& options) {
+  for (auto name = options.backends.begin(); name != options.backends.end(); ++name)
+    if (std::find(options.backends.begin(), name, *name) != name)
+      throw wengert::ValueError(fmt::format("--backends: {} is there twice", *name));
   namespace fs = std::filesystem;
   std::error_code error;
   if (!options.out.empty()) {
@@ -91,10 +97,15 @@ int run(int argc, char** argv, const Program& program, void (*body)(const Option
            "backends to compare, \"reference,xsimd\": trains on each from the same seed, instead of with controls")
         ->delimiter(',')
         ->check(backend_reason)
+        ->expected(2, 64)
         ->excludes("--backend");
     app.add_option("--tolerance", options.tolerance,
                    fmt::format("that their losses may differ by at any step (default: {})", program.tolerance))
-        ->check(CLI::NonNegativeNumber);
+        ->check([](const std::string& text) {
+          const double value = std::strtod(text.c_str(), nullptr);
+          return value >= 0 && std::isfinite(value) ? std::string() : "a tolerance is at least 0, not " + text;
+        })
+        ->needs("--backends");
   }
   if (program.weights) {
     app.add_option("--weights", options.weights, "safetensors file of the model")->required();

@@ -34,8 +34,8 @@ void zero_row(Tensor& table, std::int64_t row) {
 }  // namespace
 
 Embedding::Embedding(const Options& options) : padding_idx_(options.padding_idx) {
-  const std::int64_t rows = require_given("Embedding", "num_embeddings", options.num_embeddings);
-  const std::int64_t width = require_given("Embedding", "embedding_dim", options.embedding_dim);
+  const std::int64_t rows = require_size("Embedding", "num_embeddings", options.num_embeddings);
+  const std::int64_t width = require_size("Embedding", "embedding_dim", options.embedding_dim);
   check_padding(padding_idx_, rows);
   if (!(options.init_std >= 0.0))
     throw ValueError(fmt::format("Embedding: init_std is {}; it must not be negative", options.init_std));
@@ -69,8 +69,8 @@ void Dropout::set_p(double p) {
 Tensor Dropout::forward(const Tensor& x) const { return dropout(x, p_, is_training()); }
 
 Linear::Linear(const Options& options) {
-  const std::int64_t in = require_given("Linear", "in_features", options.in_features);
-  const std::int64_t out = require_given("Linear", "out_features", options.out_features);
+  const std::int64_t in = require_size("Linear", "in_features", options.in_features);
+  const std::int64_t out = require_size("Linear", "out_features", options.out_features);
   const double bound = in > 0 ? 1.0 / std::sqrt(static_cast<double>(in)) : 0.0;
   weight = empty({out, in}, options.dtype);
   uniform_(weight, -bound, bound);

@@ -15,19 +15,19 @@ namespace {
 constexpr const char* name = "TransformerEmbedding";
 
 std::int64_t most_tokens(const TransformerEmbedding::Options& options) {
-  const bool needed = options.positions != PositionTable::none || options.max_seq_len.has_value();
-  return needed ? require_given(name, "max_seq_len", options.max_seq_len) : 0;
+  const bool needed = options.positions != PositionTable::none || options.max_seq_len != required;
+  return needed ? require_size(name, "max_seq_len", options.max_seq_len) : 0;
 }
 
 // The options, once they are known to make sense: members are built from them.
 const TransformerEmbedding::Options& checked(const TransformerEmbedding::Options& options) {
   require_probability(name, "dropout", options.dropout);
-  require_given(name, "vocab_size", options.vocab_size);
-  require_given(name, "embed_dim", options.embed_dim);
+  require_size(name, "vocab_size", options.vocab_size);
+  require_size(name, "embed_dim", options.embed_dim);
   std::int64_t rows = most_tokens(options);
   if (__builtin_add_overflow(rows, options.position_offset, &rows))
     throw ValueError(fmt::format("{}: max_seq_len is {}; with position_offset {} that is too large for a table", name,
-                                 *options.max_seq_len, options.position_offset));
+                                 options.max_seq_len, options.position_offset));
   if (options.position_offset < 0)
     throw ValueError(
         fmt::format("TransformerEmbedding: position_offset is {}; it must not be negative", options.position_offset));
@@ -38,7 +38,7 @@ const TransformerEmbedding::Options& checked(const TransformerEmbedding::Options
 
 double start_std(const TransformerEmbedding::Options& options) {
   if (options.init_std) return *options.init_std;
-  return *options.embed_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(*options.embed_dim)) : 0.0;
+  return options.embed_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(options.embed_dim)) : 0.0;
 }
 
 }  // namespace
@@ -60,20 +60,15 @@ Tensor sinusoidal_table(std::int64_t rows, std::int64_t embed_dim, DType dtype) 
 
 PositionEmbedding::PositionEmbedding(const Options& options) {
   if (options.kind == PositionTable::none) return;
-  const std::int64_t rows = require_given("PositionEmbedding", "rows", options.rows);
-  const std::int64_t width = require_given("PositionEmbedding", "embed_dim", options.embed_dim);
-  switch (options.kind) {
-    case PositionTable::learned:
-    case PositionTable::frozen:
-      weight = empty({rows, width}, options.dtype);
-      normal_(weight, 0.0, options.init_std);
-      register_parameter("weight", weight, options.kind == PositionTable::learned);
-      break;
-    case PositionTable::sinusoidal:
-      weight = sinusoidal_table(rows, width, options.dtype);
-      register_buffer("weight", weight, false);
-      break;
-    case PositionTable::none: break;
+  const std::int64_t rows = require_size("PositionEmbedding", "rows", options.rows);
+  const std::int64_t width = require_size("PositionEmbedding", "embed_dim", options.embed_dim);
+  if (options.kind == PositionTable::sinusoidal) {
+    weight = sinusoidal_table(rows, width, options.dtype);
+    register_buffer("weight", weight, false);
+  } else {
+    weight = empty({rows, width}, options.dtype);
+    normal_(weight, 0.0, options.init_std);
+    register_parameter("weight", weight, options.kind == PositionTable::learned);
   }
 }
 

@@ -3,10 +3,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "wengert/backend.hpp"
@@ -36,6 +39,7 @@ class SmallMemory final : public Memory {
 
  protected:
   void* system_allocate(std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
     if (bytes > left_) throw BackendError("small memory: full");
     left_ -= bytes;
     void* data = std::aligned_alloc(64, bytes);
@@ -43,6 +47,7 @@ class SmallMemory final : public Memory {
     return data;
   }
   void system_release(void* data, std::size_t bytes) noexcept override {
+    const std::lock_guard lock(mutex_);
     CHECK(segments_.at(data) == bytes);
     segments_.erase(data);
     left_ += bytes;
@@ -50,6 +55,7 @@ class SmallMemory final : public Memory {
   }
 
  private:
+  std::mutex mutex_;
   std::size_t left_;
   std::map<void*, std::size_t> segments_;
 };
@@ -167,6 +173,37 @@ TEST_CASE("what is cached is given up where the system has nothing left, and a s
   const Memory::Block third = memory.allocate(40 * mib);  // neither segment is large enough
   CHECK(memory.stats().reserved == static_cast<std::int64_t>(42 * mib));
   memory.release(third);
+}
+
+TEST_CASE("several threads allocate, release and empty the cache at once") {
+  for (const Memory::Layout layout : layouts) {
+    SmallMemory memory(layout);
+    std::atomic<bool> right{true};
+    std::vector<std::thread> threads;
+    for (unsigned seed = 1; seed <= 4; ++seed) {
+      threads.emplace_back([&memory, &right, seed] {
+        std::mt19937 random(seed);
+        std::vector<Held> held;
+        for (int i = 0; i < 300; ++i) {
+          const std::size_t bytes = random() % 2 == 0 ? 1 + random() % 1000 : 256 * kib + random() % mib;
+          held.push_back({memory.allocate(bytes), bytes, static_cast<unsigned char>(random())});
+          fill(held.back());
+          if (held.size() == 8) {
+            for (const Held& one : held) {
+              if (!intact(one)) right = false;
+              memory.release(one.block);
+            }
+            held.clear();
+            if (seed == 1) memory.release_cached();
+          }
+        }
+        for (const Held& one : held) memory.release(one.block);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(right);
+    CHECK(memory.stats().in_use == 0);
+  }
 }
 
 TEST_CASE("an impossible request is a BackendError, and the next one works") {

@@ -106,7 +106,7 @@ void Cases::hold(Tallies& tallies, const Tensor& got, const Tensor& wanted, doub
   CHECK(largest <= tolerance);
   Tally& tally = tallies[got.dtype()];
   ++tally.count;
-  tally.worst = std::max(tally.worst, largest);
+  tally.worst = std::isnan(largest) ? largest : std::max(largest, tally.worst);
 }
 
 void Cases::compare(const Fixture& fixture, DType dtype, const std::function<Tensor(const Inputs&)>& run,

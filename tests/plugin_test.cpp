@@ -95,14 +95,14 @@ TEST_CASE("BK-06 a plug-in that does not fit is an error that says what was requ
     CHECK(text.find("libwengert_" + name + ".so: " + why) != std::string::npos);
     CHECK_FALSE(registered(name));
   };
-  refused("old", "it was built for Wengert 0.0.9, plug-in interface 1, libstdc++");
-  CHECK(reason("old").find("; this program has Wengert " WENGERT_VERSION ", plug-in interface 1, ") !=
+  refused("old", "it was built for Wengert 0.0.9, plug-in interface 2, libstdc++");
+  CHECK(reason("old").find("; this program has Wengert " WENGERT_VERSION ", plug-in interface 2, ") !=
         std::string::npos);
   CHECK(says("WENGERT_TEST_OLD_PLUGIN").empty());  // none of its code ran
 
   refused("misnamed", "it holds the backend 'other'");
   refused("copy", "it brings a second copy of Wengert");
-  refused("entryless", "it has no entry point wengert_plugin_1");
+  refused("entryless", "it has no entry point wengert_plugin_2");
   refused("incomplete", "");
   CHECK(reason("incomplete").find("not_in_this_program") != std::string::npos);
   CHECK(reason("incomplete").find("the program does not export this part of Wengert") != std::string::npos);

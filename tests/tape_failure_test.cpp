@@ -5,10 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "wengert/backends/reference.hpp"
 #include "wengert/kernels.hpp"
 #include "wengert/ops.hpp"
+#include "wengert/random.hpp"
 #include "wengert/tape.hpp"
 
 namespace wg = wengert;
@@ -192,4 +194,36 @@ TEST_CASE("take overwrites a saved value only where nobody can see it") {
   }
   CHECK(w.grad().item() == 30);
   CHECK(factor.item() == 2);
+}
+
+TEST_CASE("take of what was not saved, or was taken, is an error that names the operation") {
+  const Tensor w = leaf(3);
+  const auto takes = [&](const wg::Saved& saved, std::initializer_list<std::size_t> places) {
+    return wg::record("greedy", w * 1.0, {w}, saved, [all = std::vector<std::size_t>(places)](wg::BackwardStep& step) {
+      for (const std::size_t i : all) step.take(i);
+    });
+  };
+  for (const bool keep : {false, true}) {
+    CAPTURE(keep);
+    Tape tape;
+    const auto fails = [&](const Tensor& loss, const char* text) {
+      CHECK_THROWS_WITH_AS(tape.backward(loss, {.keep_graph = keep}), text, wg::TapeError);
+    };
+    fails(takes({}, {0}), "take: greedy has no saved value 0, or it was taken");
+    fails(takes({Tensor()}, {0}), "take: greedy has no saved value 0, or it was taken");
+    fails(takes({w.clone(), w.clone()}, {1, 0, 1}), "take: greedy has no saved value 1, or it was taken");
+  }
+}
+
+TEST_CASE("linear_cross_entropy goes back twice where the graph is kept, and no further") {
+  const Tensor x = wg::randn({5, 3}).set_requires_grad(), weight = wg::randn({7, 3}).set_requires_grad();
+  const Tensor labels = wg::randint(0, 7, {5});
+  Tape tape;
+  const Tensor loss = wg::linear_cross_entropy(x, weight, labels) * 3.0;
+  tape.backward(loss, {.keep_graph = true});
+  const auto once = weight.grad().to_vector<float>();
+  tape.backward(loss);
+  const auto twice = weight.grad().to_vector<float>();
+  for (std::size_t i = 0; i < once.size(); ++i) CHECK(twice[i] == 2 * once[i]);
+  CHECK_THROWS_AS(tape.backward(loss), wg::TapeError);
 }

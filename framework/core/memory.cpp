@@ -65,6 +65,12 @@ void* Memory::obtain(std::size_t bytes) {
   return data;
 }
 
+// The opposite, with the lock held.
+void Memory::give_up(void* data, std::size_t bytes) noexcept {
+  system_release(data, bytes);
+  cache_->stats.reserved -= static_cast<std::int64_t>(bytes);
+}
+
 // A block of the right size class.
 Memory::Block Memory::allocate_separate(std::size_t bytes) {
   const SizeClass wanted = size_class(bytes);
@@ -105,7 +111,12 @@ Memory::Block Memory::allocate_piece(std::size_t bytes) {
   }
   take_back(data, segment);
   const std::lock_guard lock(cache_->mutex);
-  cache_->segments.add(data, segment);
+  try {
+    cache_->segments.add(data, segment);
+  } catch (const std::bad_alloc&) {
+    give_up(data, segment);
+    throw;
+  }
   return take();
 }
 
@@ -133,17 +144,12 @@ void Memory::release(Block block) noexcept {
   try {
     bin.push_back(block.data);
   } catch (const std::bad_alloc&) {
-    cache_->stats.reserved -= static_cast<std::int64_t>(block.capacity);
-    system_release(block.data, block.capacity);
+    give_up(block.data, block.capacity);
   }
 }
 
 void Memory::release_cached() {
   const std::lock_guard lock(cache_->mutex);
-  const auto give_up = [this](void* data, std::size_t bytes) {
-    system_release(data, bytes);
-    cache_->stats.reserved -= static_cast<std::int64_t>(bytes);
-  };
   for (std::size_t index = 0; index < std::size(cache_->bins); ++index) {
     // The capacity of a class is the largest size that maps to it.
     const std::size_t power = std::size_t{1} << (index / 8);
@@ -151,7 +157,7 @@ void Memory::release_cached() {
     for (void* data : cache_->bins[index]) give_up(data, capacity);
     cache_->bins[index].clear();
   }
-  cache_->segments.release_whole(give_up);
+  cache_->segments.release_whole([this](void* data, std::size_t bytes) { give_up(data, bytes); });
 }
 
 void Memory::lend(void* /*data*/, std::size_t /*bytes*/, std::size_t /*capacity*/) noexcept {}

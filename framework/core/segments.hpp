@@ -89,8 +89,8 @@ class Segments {
   // Room is made here for every piece to be free, so that giving one back cannot fail.
   Piece* make(char* data, std::size_t bytes, Piece* before, Piece* after) {
     if (!unused_) {
+      if (free_.capacity() == pieces_.size()) free_.reserve(2 * pieces_.size() + 8);
       unused_ = &pieces_.emplace_back();
-      if (free_.capacity() < pieces_.size()) free_.reserve(2 * pieces_.size());
     }
     Piece* piece = unused_;
     unused_ = piece->after;

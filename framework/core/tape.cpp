@@ -398,6 +398,8 @@ void Saved::push(Tensor tensor) {
 bool BackwardStep::needs(std::size_t i) const { return node_.inputs[i].node || node_.inputs[i].leaf.defined(); }
 
 Tensor BackwardStep::take(std::size_t i) {
+  if (i >= saved_.size() || !saved_[i].defined())
+    throw TapeError(fmt::format("take: {} has no saved value {}, or it was taken", node_.op, i));
   Tensor value = std::move(saved_.tensors_[i]);
   if (last_) {
     node_.consumed = true;  // even if what follows throws

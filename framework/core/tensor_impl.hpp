@@ -75,7 +75,8 @@ struct TensorAccess {
   }
   // True when this handle is the only way to reach the memory.
   static bool unique(const Tensor& tensor) {
-    return impl(tensor).references.load(std::memory_order_acquire) == 1 && impl(tensor).storage.unique();
+    const TensorImpl& value = impl(tensor);
+    return value.references.load(std::memory_order_acquire) == 1 && value.storage.unique() && value.storage->owned();
   }
 };
 

@@ -62,7 +62,8 @@ Matrix cosine_matrix(const Matrix& table) {
   const std::int64_t n = table.rows;
   Matrix result{std::vector<double>(static_cast<std::size_t>(n * n)), n, n};
   for (std::int64_t i = 0; i < n; ++i) {
-    result(i, i) = 1.0;
+    const double itself = cosine(table.row(i), table.row(i));
+    result(i, i) = std::isnan(itself) ? itself : 1.0;
     for (std::int64_t j = 0; j < i; ++j) result(i, j) = result(j, i) = cosine(table.row(i), table.row(j));
   }
   return result;
@@ -246,7 +247,7 @@ double spearman(std::span<const double> a, std::span<const double> b) {
 double cosine(std::span<const double> a, std::span<const double> b) {
   require_equal_length("cosine", a, b);
   const double lengths = std::sqrt(dot(a, a)) * std::sqrt(dot(b, b));
-  return lengths > 0 ? dot(a, b) / lengths : 0.0;
+  return lengths == 0 ? 0.0 : dot(a, b) / lengths;  // NaN stays NaN
 }
 
 double r2(const Matrix& prediction, const Matrix& target) {

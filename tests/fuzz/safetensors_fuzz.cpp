@@ -48,8 +48,9 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
                                                unsigned int seed) {
   std::uint64_t length = 0;
   if (size >= sizeof(length)) std::memcpy(&length, data, sizeof(length));
-  if (size < sizeof(length) || length > size - sizeof(length) || seed % 4 == 0)
-    return LLVMFuzzerMutate(data, size, max_size);
+  const bool fits = size >= sizeof(length) && length <= size - sizeof(length);
+  // Where no byte is left for the JSON, LLVMFuzzerMutate would write one all the same.
+  if (!fits || max_size - (size - length) == 0 || seed % 4 == 0) return LLVMFuzzerMutate(data, size, max_size);
   std::uint8_t* const header = data + sizeof(length);
   const std::string values(header + length, data + size);
   length = LLVMFuzzerMutate(header, length, max_size - sizeof(length) - values.size());

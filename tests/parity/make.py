@@ -1,6 +1,6 @@
 """Writes data/*.safetensors, what PyTorch 2.15 computes: pip install torch numpy safetensors; python tests/parity/make.py
 
-parity_test.cpp runs the same cases. Everything is computed in float64 from values that are exact in float32.
+parity_test.cpp and parity_ops_test.cpp run the same cases. Everything is computed in float64 from values that are exact in float32.
 A case NAME has tensors NAME/in0, NAME/in1, ... (integers are ids, labels or masks), NAME/out, and, where it has a derivative,
 NAME/upstream and NAME/grad0, NAME/grad1, ... of the floating inputs; a layer also NAME/weight/KEY and NAME/weight_grad/KEY.
 """

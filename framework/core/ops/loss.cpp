@@ -158,6 +158,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   Tensor grad_x = recorded && x.requires_grad() ? empty(flat.shape(), x) : Tensor();
   Tensor grad_weight = recorded && weight.requires_grad() ? empty(weight.shape(), weight) : Tensor();
   if (grad_weight.defined() && rows == 0) grad_weight.fill_(0.0);
+  const Tensor share = recorded ? unary(Unary::rdiv_scalar, count, 1.0) : Tensor();  // of a row in the result
   const CrossEntropy kernel{options.ignore_index, options.label_smoothing};
   Kernels& kernels = x.kernels();
   constexpr std::int64_t most = 256;  // rows at a time: products stay fast, and their results small
@@ -169,7 +170,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
     kernels.cross_entropy(kernel, logits, at, loss, norms);
     put_rows(loss, first, losses);
     if (!recorded) continue;
-    const Tensor each = expand(unary(Unary::rdiv_scalar, count, 1.0), {some});
+    const Tensor each = expand(share, {some});
     Tensor grad = empty(logits.shape(), x);
     kernels.cross_entropy_backward(kernel, each, logits, at, norms, grad);
     if (grad_x.defined()) {

@@ -185,9 +185,10 @@ struct CrossEntropyOptions {
 /// there) is 0 with zero gradients. Throws IndexError for any other label outside [0, C).
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options = {});
 /// cross_entropy(linear(x, weight), labels): x (..., d), weight (C, d), labels (...). Unless the reduction is none, the
-/// logits are made 256 rows at a time, never stored, and their gradients formed at once: memory for 2 * 256 * C values
-/// however many rows there are, which is what large vocabularies need. A head that is tied to a token table is
-/// linear_cross_entropy(x, embed.token_embed.weight, labels).
+/// logits are made 256 rows at a time, never stored: memory for 2 * 256 * C values however many rows there are, which
+/// is what large vocabularies need. Where it is recorded, the gradients of x and weight are formed at once, for an
+/// upstream gradient of 1, and scaled by the real one later: one that is meant to keep them from overflowing comes too
+/// late. A head that is tied to a token table is linear_cross_entropy(x, embed.token_embed.weight, labels).
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& labels,
                             const CrossEntropyOptions& options = {});
 /// Mean of (input - target)^2; the shapes must be equal. The mean of nothing is NaN.

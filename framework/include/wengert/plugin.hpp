@@ -15,8 +15,9 @@
 
 /// Version of this library. A plug-in must have been built for exactly the version that loads it.
 #define WENGERT_VERSION "0.1.0"
-/// Version of the entry point and of `Plugin`; part of the entry point's name.
-#define WENGERT_PLUGIN_INTERFACE "1"
+/// Version of all that a plug-in and the program share: the entry point (its name ends in it), `Plugin`, the layout of
+/// classes, the virtual functions of kernels and memories, enumerators.
+#define WENGERT_PLUGIN_INTERFACE "2"
 
 #if defined(_LIBCPP_VERSION)
 #define WENGERT_STANDARD_LIBRARY "libc++"
@@ -63,7 +64,7 @@ std::string load_plugin(std::string_view name);
 /// The entry point of a plug-in: once a library, outside all namespaces. `name` is a literal, `factory` a function
 /// `wengert::Backend& ()` that may throw BackendError with the reason why this machine cannot run the backend.
 #define WENGERT_PLUGIN(name, factory)                                                                \
-  extern "C" [[gnu::visibility("default")]] const wengert::Plugin* wengert_plugin_1() {              \
+  extern "C" [[gnu::visibility("default")]] const wengert::Plugin* wengert_plugin_2() {              \
     static constexpr wengert::Plugin plugin{WENGERT_PLUGIN_MARK WENGERT_PLUGIN_BUILD, name, factory, \
                                             wengert::host_memory};                                   \
     return &plugin;                                                                                  \

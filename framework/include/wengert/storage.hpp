@@ -77,6 +77,7 @@ class Memory {
  private:
   struct Cache;
   void* obtain(std::size_t bytes);
+  void give_up(void* data, std::size_t bytes) noexcept;
   Block allocate_separate(std::size_t bytes);
   Block allocate_piece(std::size_t bytes);
 
@@ -114,6 +115,7 @@ class Storage : public detail::Counted {
   std::uint64_t version() const { return version_; }
 
   std::size_t bytes() const { return bytes_; }
+  bool owned() const { return owned_; }  ///< false: borrowed
   Memory& memory() const { return *memory_; }
 
   /// Range of the integers in here, if it is known for the present version. Safe while several threads read.

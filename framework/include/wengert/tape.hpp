@@ -111,7 +111,7 @@ class BackwardStep {
   const Tensor& grad() const { return grad_; }
   const Saved& saved() const { return saved_; }
   /// Saved value `i` for the operation to overwrite: itself where this is its last use and nobody else holds its
-  /// memory, otherwise a copy. Its place in `saved()` is empty afterwards.
+  /// memory, otherwise a copy. Its place in `saved()` is empty afterwards. Throws TapeError if there is no such value.
   Tensor take(std::size_t i);
   /// True when input `i` leads to a leaf that requires grad. Compute nothing for the others.
   bool needs(std::size_t i) const;

@@ -24,8 +24,8 @@ struct AttentionMask {
 class MultiHeadAttention : public Module {
  public:
   struct Options {
-    std::int64_t embed_dim = 0;  ///< E, a multiple of num_heads
-    std::int64_t num_heads = 0;
+    std::int64_t embed_dim = required;  ///< E, a multiple of num_heads
+    std::int64_t num_heads = required;
     double dropout = 0.0;  ///< on the attention weights, in training
     bool bias = true;
     DType dtype = DType::float32;

@@ -17,9 +17,9 @@ namespace wengert::layers {
 class BertEmbedding : public Module {
  public:
   struct Options {
-    std::int64_t vocab_size = 0;
-    std::int64_t max_seq_len = 0;
-    std::int64_t embed_dim = 0;
+    std::int64_t vocab_size = required;
+    std::int64_t max_seq_len = required;
+    std::int64_t embed_dim = required;
     std::int64_t type_vocab_size = 2;
     double dropout = 0.1;
     std::optional<std::int64_t> padding_idx = 0;  ///< a token row that starts as zeros and gets no gradient

@@ -12,8 +12,8 @@ namespace wengert::layers {
 class Embedding : public Module {
  public:
   struct Options {
-    std::optional<std::int64_t> num_embeddings{};  ///< required, as is embedding_dim; 0 is a size
-    std::optional<std::int64_t> embedding_dim{};
+    std::int64_t num_embeddings = required;  ///< 0 is a size
+    std::int64_t embedding_dim = required;
     /// A row whose gradient is exactly zero. It starts as zeros; a lookup returns what is stored in it, and values
     /// given later (from_pretrained, load_state_dict, an initialiser of your own) are kept.
     std::optional<std::int64_t> padding_idx{};

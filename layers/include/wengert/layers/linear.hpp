@@ -2,7 +2,6 @@
 /// Linear: an affine map of the last axis.
 
 #include <cstdint>
-#include <optional>
 
 #include "wengert/layers/module.hpp"
 
@@ -12,8 +11,8 @@ namespace wengert::layers {
 class Linear : public Module {
  public:
   struct Options {
-    std::optional<std::int64_t> in_features{};  ///< required, as is out_features; 0 is a size
-    std::optional<std::int64_t> out_features{};
+    std::int64_t in_features = required;  ///< 0 is a size
+    std::int64_t out_features = required;
     bool bias = true;
     DType dtype = DType::float32;
   };

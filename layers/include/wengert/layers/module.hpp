@@ -11,6 +11,9 @@
 
 namespace wengert::layers {
 
+/// The default of a size that has to be given: a constructor that finds it throws ValueError.
+inline constexpr std::int64_t required = INT64_MIN;
+
 struct LoadOptions {
   bool strict = true;  ///< missing and unexpected keys are errors
 };

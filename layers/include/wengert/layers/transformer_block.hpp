@@ -26,9 +26,9 @@ Tensor activate(Activation activation, const Tensor& x);
 class TransformerBlock : public Module {
  public:
   struct Options {
-    std::int64_t embed_dim = 0;
-    std::int64_t num_heads = 0;
-    std::int64_t feedforward_dim = 0;
+    std::int64_t embed_dim = required;
+    std::int64_t num_heads = required;
+    std::int64_t feedforward_dim = required;
     double dropout = 0.1;
     Activation activation = Activation::relu;
     bool norm_first = false;

@@ -21,8 +21,8 @@ enum class PositionTable : std::uint8_t {
 class PositionEmbedding : public Module {
  public:
   struct Options {
-    std::optional<std::int64_t> rows{};  ///< required, as is embed_dim, unless there is no table
-    std::optional<std::int64_t> embed_dim{};
+    std::int64_t rows = required;  ///< unless there is no table
+    std::int64_t embed_dim = required;
     PositionTable kind = PositionTable::learned;
     double init_std = 1.0;  ///< of a learned or frozen table: N(0, init_std^2)
     DType dtype = DType::float32;
@@ -38,10 +38,10 @@ class PositionEmbedding : public Module {
 class TransformerEmbedding : public Module {
  public:
   struct Options {
-    std::optional<std::int64_t> vocab_size{};  ///< required, as is embed_dim; 0 is a size
-    /// The most tokens that fit: positions 0 .. max_seq_len - 1. Required, unless there are no positions.
-    std::optional<std::int64_t> max_seq_len{};
-    std::optional<std::int64_t> embed_dim{};
+    std::int64_t vocab_size = required;  ///< 0 is a size
+    /// The most tokens that fit: positions 0 .. max_seq_len - 1. Without positions it is neither required nor a limit.
+    std::int64_t max_seq_len = required;
+    std::int64_t embed_dim = required;
     double dropout = 0.1;
     std::optional<std::int64_t> padding_idx{};  ///< a token row that starts as zeros and gets no gradient
     std::optional<double> init_std{};  ///< both tables start N(0, init_std^2); 1 / sqrt(embed_dim) unless given
