@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tensor_tools.hpp"
 #include "wengert/gradient.hpp"
 #include "wengert/layers.hpp"
 #include "wengert/ops.hpp"
@@ -15,23 +16,11 @@
 
 using namespace wengert;
 using doctest::Approx;
-
-namespace {
-
-using Values = std::vector<double>;
-using Names = std::vector<std::string>;
-
-Tensor make(const Values& values, const Shape& shape, DType dtype = DType::float32) {
-  return tensor(values, shape).to(dtype);
-}
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
-Names names_of(const NamedTensors& tensors) {
-  Names names;
-  for (const NamedTensor& entry : tensors) names.push_back(entry.name);
-  return names;
-}
-
-}  // namespace
+using testing::make;
+using testing::Names;
+using testing::names_of;
+using testing::Values;
+using testing::values_of;
 
 TEST_CASE("Embedding starts N(0, 1), or as told") {
   manual_seed(1);

@@ -7,30 +7,21 @@
 #include <filesystem>
 #include <fstream>
 
+#include "file_tools.hpp"
 #include "wengert/data.hpp"
 #include "wengert/error.hpp"
 
 namespace data = wengert::data;
 namespace fs = std::filesystem;
+using namespace wengert::testing;
 using Ids = std::vector<std::int64_t>;
 
 namespace {
 
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "wengert-data-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { fs::remove_all(path); }
-  std::string write(const char* name, const std::string& content) const {
-    std::ofstream(path / name, std::ios::binary) << content;
-    return (path / name).string();
-  }
-};
+std::string write(const TemporaryFolder& folder, const char* name, const std::string& content) {
+  write_bytes(folder.file(name), content);
+  return folder.file(name);
+}
 
 }  // namespace
 
@@ -61,11 +52,11 @@ TEST_CASE("data: vocabulary") {
 }
 
 TEST_CASE("data: the end of every file is held out") {
-  const Folder folder;
-  folder.write("b", "0123456789");
-  folder.write("a", "abcdefghijklmnopqrstuvwxyz");
-  folder.write(".hidden", "zzz");
-  folder.write("empty", "");
+  const TemporaryFolder folder;
+  write(folder, "b", "0123456789");
+  write(folder, "a", "abcdefghijklmnopqrstuvwxyz");
+  write(folder, ".hidden", "zzz");
+  write(folder, "empty", "");
   fs::create_symlink("a", folder.path / "link");
   fs::create_directory(folder.path / "sub");
   const data::TextCorpus corpus = data::read_corpus(folder.path.string());
@@ -90,7 +81,7 @@ TEST_CASE("data: windows stay within a file") {
 }
 
 TEST_CASE("data: what is wrong with a file") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto says = [](const std::string& path, const char* reason) {
     std::string text;
     try {
@@ -103,12 +94,12 @@ TEST_CASE("data: what is wrong with a file") {
   const std::string name = folder.path.string();
   says(name + "/none", "no such file or folder");
   says(name, "the folder holds no regular file with text");
-  says(folder.write("empty", ""), "the file is empty");
-  says(folder.write("short", std::string(50, 'x')),
+  says(write(folder, "empty", ""), "the file is empty");
+  says(write(folder, "short", std::string(50, 'x')),
        "too short: 45 characters to train on and 5 to validate with, needs 17 of each");
   says("/dev/null", "it is not a regular file");
   if (geteuid() != 0) {  // nothing is unreadable to root
-    const std::string locked = folder.write("locked", "secret");
+    const std::string locked = write(folder, "locked", "secret");
     fs::permissions(locked, fs::perms::none);
     says(locked, "Permission denied");
   }

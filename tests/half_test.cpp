@@ -8,19 +8,13 @@
 #include "../framework/io/half.hpp"
 #include "file_tools.hpp"
 #include "same_bits.hpp"
+#include "tensor_tools.hpp"
 #include "wengert/io.hpp"
 
 using namespace wengert;
 using namespace wengert::testing;
 using io::SafetensorsFile;
 using io::save_safetensors;
-
-namespace {
-
-using Values = std::vector<double>;
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
-
-}  // namespace
 
 TEST_CASE("SER-04: 16-bit patterns survive, and measured cases round as they must") {
   using namespace io::detail;

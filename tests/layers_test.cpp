@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 
+#include "tensor_tools.hpp"
 #include "wengert/gradient.hpp"
 #include "wengert/layers.hpp"
 #include "wengert/ops.hpp"
@@ -13,21 +14,13 @@
 #include "wengert/tape.hpp"
 
 using namespace wengert;
+using testing::make;
+using testing::Names;
+using testing::names_of;
+using testing::Values;
+using testing::values_of;
 
 namespace {
-
-using Values = std::vector<double>;
-using Names = std::vector<std::string>;
-
-Tensor make(const Values& values, const Shape& shape, DType dtype = DType::float32) {
-  return tensor(values, shape).to(dtype);
-}
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
-Names names_of(const NamedTensors& tensors) {
-  Names names;
-  for (const NamedTensor& entry : tensors) names.push_back(entry.name);
-  return names;
-}
 
 struct Model : layers::Module {
   layers::TransformerEmbedding embed{{.vocab_size = 6, .max_seq_len = 8, .embed_dim = 4}};

@@ -8,6 +8,7 @@
 
 #include "file_tools.hpp"
 #include "same_bits.hpp"
+#include "tensor_tools.hpp"
 #include "wengert/npy.hpp"
 
 using namespace wengert;
@@ -17,10 +18,7 @@ using io::save_npy;
 
 namespace {
 
-using Values = std::vector<double>;
-
 std::string data(const std::string& name) { return data_file(name + ".npy"); }
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
 
 /// A file of version `major` with this dictionary.
 std::string file_of(const std::string& header, const std::string& values, int major = 1) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 
+#include "tensor_tools.hpp"
 #include "wengert/gradient.hpp"
 #include "wengert/optim.hpp"
 
@@ -15,18 +16,15 @@ using optim::Adam;
 using optim::AdamW;
 using optim::OptimizerState;
 using optim::SGD;
+using testing::make;
+using testing::Values;
+using testing::values_of;
 
 namespace {
 
-using Values = std::vector<double>;
-
-Tensor make(const Values& values, const Shape& shape, DType dtype = DType::float32) {
-  return tensor(values, shape).to(dtype);
-}
 Tensor leaf(const Values& values, const Shape& shape, DType dtype = DType::float32) {
   return make(values, shape, dtype).set_requires_grad();
 }
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
 
 void set_gradients(Tensor& a, Tensor& b, int t) {
   a.set_gradient(make({std::sin(1.0 * t), std::cos(2.0 * t)}, {2}).to(a.backend()));

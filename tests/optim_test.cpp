@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 
+#include "tensor_tools.hpp"
 #include "wengert/gradient.hpp"
 #include "wengert/ops.hpp"
 #include "wengert/optim.hpp"
@@ -17,10 +18,10 @@ using optim::Adam;
 using optim::AdamW;
 using optim::RowUpdate;
 using optim::SGD;
+using testing::Values;
+using testing::values_of;
 
 namespace {
-
-using Values = std::vector<double>;
 
 Tensor make(const Values& values, const Shape& shape, DType dtype = DType::float64) {
   return tensor(values, shape).to(dtype);
@@ -28,7 +29,6 @@ Tensor make(const Values& values, const Shape& shape, DType dtype = DType::float
 Tensor leaf(const Values& values, const Shape& shape, DType dtype = DType::float64) {
   return make(values, shape, dtype).set_requires_grad();
 }
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
 
 constexpr std::int64_t rows = 5, width = 3;
 

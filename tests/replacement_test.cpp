@@ -11,19 +11,13 @@
 
 #include "../framework/core/tensor_impl.hpp"
 #include "file_tools.hpp"
+#include "tensor_tools.hpp"
 #include "wengert/io.hpp"
 
 using namespace wengert;
 using namespace wengert::testing;
 using io::load_safetensors;
 using io::save_safetensors;
-
-namespace {
-
-using Values = std::vector<double>;
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
-
-}  // namespace
 
 TEST_CASE("SER-06: a file that is cut anywhere says that it is shorter than it should be") {
   const TemporaryFolder folder;

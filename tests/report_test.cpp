@@ -19,37 +19,17 @@
 #include <string>
 #include <thread>
 
+#include "file_tools.hpp"
 #include "wengert/report.hpp"
 
 namespace report = wengert::report;
+using namespace wengert::testing;
 using doctest::Approx;
 using report::Matrix;
 
 namespace {
 
 constexpr double missing_value = std::numeric_limits<double>::quiet_NaN();
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// A folder of its own that disappears with the test.
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "wengert-report-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string file(const char* name) const { return (path / name).string(); }
-  std::size_t count() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
-  }
-};
 
 /// Row i is (cos, sin) of i steps around a circle of `n`.
 Matrix circle(std::int64_t rows, double n) {
@@ -181,9 +161,9 @@ TEST_CASE("report: CSV") {
   csv.row({1, 0.1, 1e-300}).row({2, missing_value, -0.0});
   CHECK(csv.text() == "step,\"loss, mean\",\"say \"\"x\"\"\"\n1,0.1,1e-300\n2,,-0\n");
   CHECK_THROWS_AS(csv.row({1, 2}), wengert::ShapeError);
-  const Folder folder;
+  const TemporaryFolder folder;
   csv.save(folder.file("curve.csv"));
-  CHECK(read(folder.file("curve.csv")) == csv.text());
+  CHECK(read_bytes(folder.file("curve.csv")) == csv.text());
   CHECK(folder.count() == 1);
   const std::string missing = folder.file("none/curve.csv");
   CHECK_THROWS_WITH_AS(csv.save(missing), ("Csv: cannot write \"" + missing + "\": No such file or directory").c_str(),
@@ -191,7 +171,7 @@ TEST_CASE("report: CSV") {
 }
 
 TEST_CASE("report: a figure becomes a PNG, beside and renamed") {
-  const Folder folder;
+  const TemporaryFolder folder;
   report::Figure figure("Two tables", 2);
   figure
       .add(report::Heatmap{.title = "before",
@@ -205,7 +185,7 @@ TEST_CASE("report: a figure becomes a PNG, beside and renamed") {
   figure.save_png(path);
   figure.save_png(path);
   CHECK(folder.count() == 1);
-  const std::string png = read(path);
+  const std::string png = read_bytes(path);
   REQUIRE(png.size() > 2000);
   CHECK(png.substr(0, 8) == "\x89PNG\r\n\x1a\n");
   CHECK(big_endian(png, 16) > 800);  // width and height in the header chunk

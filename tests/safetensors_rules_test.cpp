@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "file_tools.hpp"
+#include "tensor_tools.hpp"
 #include "wengert/io.hpp"
 
 using namespace wengert;
@@ -11,13 +12,6 @@ using namespace wengert::testing;
 using io::load_safetensors;
 using io::SafetensorsFile;
 using io::save_safetensors;
-
-namespace {
-
-using Values = std::vector<double>;
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
-
-}  // namespace
 
 TEST_CASE("SER-01, SER-02: every rule of the format, with the reason in the text") {
   const TemporaryFolder folder;

@@ -7,6 +7,7 @@
 
 #include "file_tools.hpp"
 #include "same_bits.hpp"
+#include "tensor_tools.hpp"
 #include "wengert/io.hpp"
 #include "wengert/layers.hpp"
 #include "wengert/ops.hpp"
@@ -18,20 +19,6 @@ using namespace wengert::testing;
 using io::load_safetensors;
 using io::SafetensorsFile;
 using io::save_safetensors;
-
-namespace {
-
-using Values = std::vector<double>;
-using Names = std::vector<std::string>;
-
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
-Names names_of(const NamedTensors& tensors) {
-  Names names;
-  for (const NamedTensor& entry : tensors) names.push_back(entry.name);
-  return names;
-}
-
-}  // namespace
 
 TEST_CASE("safetensors: what is written comes back, from and to every backend") {
   const TemporaryFolder folder;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tensor_tools.hpp"
 #include "wengert/gradient.hpp"
 #include "wengert/layers.hpp"
 #include "wengert/ops.hpp"
@@ -15,13 +16,13 @@ using namespace wengert;
 using doctest::Approx;
 using layers::PositionTable;
 using layers::TransformerEmbedding;
+using testing::Values;
+using testing::values_of;
 
 namespace {
 
-using Values = std::vector<double>;
 using Ids = std::vector<std::int64_t>;
 
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
 Tensor ids_of(const Ids& ids, const Shape& shape) { return tensor(ids, shape); }
 
 /// Tokens 10 v, 10 v + 1, ...; positions p / 100.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor_tools.hpp"
 #include "wengert/gradcheck.hpp"
 #include "wengert/gradient.hpp"
 #include "wengert/layers.hpp"
@@ -17,12 +18,11 @@ using namespace wengert;
 using doctest::Approx;
 using layers::MultiHeadAttention;
 using layers::TransformerBlock;
+using testing::Values;
+using testing::values_of;
 
 namespace {
 
-using Values = std::vector<double>;
-
-Values values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
 std::string keys_of(const layers::Module& module) {
   std::string text;
   for (const NamedTensor& entry : module.state_dict())

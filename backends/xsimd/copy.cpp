@@ -36,11 +36,9 @@ void Kernels::copy_strided(const Shape& extent, const Tensor& in, const StridedV
   parallel(planes * pieces, 1, 2 * size * extent.numel(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t piece = begin; piece < end; ++piece) {
       const std::int64_t first = piece % pieces * together, last = std::min(first + together, lines);
-      std::int64_t plane = piece / pieces, read_at = first * walk.a[1], write_at = first * walk.b[1];
-      for (std::int64_t axis = 2; axis < walk.rank; plane /= walk.extents[axis++]) {
-        read_at += plane % walk.extents[axis] * walk.a[axis];
-        write_at += plane % walk.extents[axis] * walk.b[axis];
-      }
+      auto [read_at, write_at] = walk.at(piece / pieces, 2);
+      read_at += first * walk.a[1];
+      write_at += first * walk.b[1];
       if (runs) {
         for (std::int64_t i = first; i < last; ++i, read_at += walk.a[1], write_at += walk.b[1])
           std::memcpy(target + write_at * size, source + read_at * size, static_cast<std::size_t>(count * size));

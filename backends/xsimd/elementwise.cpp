@@ -59,11 +59,7 @@ void Kernels::binary(Binary op, const Tensor& a, const Tensor& b, Tensor& out) {
   parallel(out.numel() / inner, std::max<std::int64_t>(1, line / inner), bytes,
            [&](std::int64_t begin, std::int64_t end) {
              for (std::int64_t i = begin; i < end; ++i) {
-               std::int64_t at_a = 0, at_b = 0;
-               for (std::int64_t axis = 1, rest = i; axis < walk.rank; rest /= walk.extents[axis++]) {
-                 at_a += rest % walk.extents[axis] * walk.a[axis];
-                 at_b += rest % walk.extents[axis] * walk.b[axis];
-               }
+               const auto [at_a, at_b] = walk.at(i, 1);
                table.binary(static_cast<int>(op), from_a + at_a, step_a, from_b + at_b, step_b, to + i * inner, inner);
              }
            });

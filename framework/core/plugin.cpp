@@ -16,10 +16,16 @@
 #include <mutex>
 
 #include "wengert/error.hpp"
+#include "wengert/tape.hpp"
 
 namespace wengert {
 
 static_assert(std::string_view(WENGERT_VERSION) == WENGERT_PROJECT_VERSION, "plugin.hpp and CMakeLists.txt disagree");
+
+// A plug-in reaches into these by inline functions. Where a size changes, raise WENGERT_PLUGIN_INTERFACE, too.
+static_assert(sizeof(void*) != 8 || (sizeof(Tensor) == 8 && sizeof(Shape) == 80 && sizeof(Storage) == 88 &&
+                                     sizeof(Memory) == 32 && sizeof(Memory::Block) == 24 && sizeof(BackwardStep) == 40),
+              "plug-ins of interface " WENGERT_PLUGIN_INTERFACE " have other layouts");
 
 namespace {
 

@@ -35,6 +35,19 @@ struct Walk {
     if (rank == 0) rank = 1;
   }
 
+  /// Where both operands stand at step `index` over the axes from `first` on, in the order of their elements.
+  struct Offsets {
+    std::int64_t a = 0, b = 0;
+  };
+  Offsets at(std::int64_t index, std::int64_t first) const {
+    Offsets offsets;
+    for (std::int64_t axis = first; axis < rank; index /= extents[axis++]) {
+      offsets.a += index % extents[axis] * a[axis];
+      offsets.b += index % extents[axis] * b[axis];
+    }
+    return offsets;
+  }
+
  private:
   Walk() {
     for (std::int64_t i = 0; i < Shape::max_rank; ++i) extents[i] = a[i] = b[i] = 1;
